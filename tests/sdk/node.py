@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.sdk.zygote import Zygote
 
 TIMEOUT_S = 100.0
+COMPLETE = {"op": "complete", "ok": True, "reason": "all ranks finished"}
 
 
 @dataclass
@@ -160,6 +161,8 @@ class Node:
             member.connection, member.store = connection, message["store"]
             member.said.append(message)
             self.say(member, {"op": "welcome", "version": 1, "beat_interval_s": 0.1, "process_timeout_s": 5})
+            if self.complete:  # a spare that was slow to start
+                self.say(member, COMPLETE)
             return
         member = next(m for m in self.members.values() if m.connection is connection)
         member.said.append({**message, "at": time.monotonic()})
@@ -190,10 +193,8 @@ class Node:
         self.shards[member.rank] = member.shard
         if member.arena is None or member.arena.slot_bytes < message["bytes"]:
             member.arena = Arena.create(self.shm / f"{member.name}.arena", message["bytes"])
-        self.say(
-            member,
-            {"op": "arena", "path": str(member.arena.path), "slot_bytes": member.arena.slot_bytes},
-        )
+        room = {"path": str(member.arena.path), "slot_bytes": member.arena.slot_bytes}
+        self.say(member, {"op": "arena", **room})
 
     def on_snapshot(self, member: Member, message: Message) -> None:
         member.snapshot = max(member.snapshot, (message["generation"], message["step"]))
@@ -254,7 +255,7 @@ class Node:
         one."""
         if self.functions == 1:
             self.complete = True
-            self.everyone({"op": "complete", "ok": True, "reason": "all ranks finished"})
+            self.everyone(COMPLETE)
             return
         self.functions -= 1
         self.interrupted = self.generation  # sends no interrupt: this generation has ended, it was not broken
@@ -304,10 +305,8 @@ class Node:
         for rank, name in enumerate(seats):
             member = self.members[name]
             member.rank, member.ready = rank, None
-            self.say(
-                member,
-                {"op": "form", "generation": {**generation, "rank": rank, "local_rank": rank}},
-            )
+            own = {**generation, "rank": rank, "local_rank": rank}
+            self.say(member, {"op": "form", "generation": own})
 
     # ------------------------------------------------------------------ for tests
 

@@ -1,4 +1,4 @@
-"""No rank outlives the test session that forked it, however that session ends."""
+"""No rank outlives the test session that forked it, however that session ends, nor its job."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from controlplane.cli.local.processes import is_running
+from tests.sdk.node import Node
+
+if TYPE_CHECKING:
+    from tests.sdk.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[2]
+KINDS = ROOT / "tests" / "sdk" / "clean" / "kinds.py"
 SESSION = """
 import os, sys, time
 from pathlib import Path
@@ -60,3 +66,11 @@ def test_ranks_end_with_a_session_that_is_cut_off(killed: str, tmp_path: Path) -
         for pid in pids:
             if is_running(pid):
                 os.kill(pid, signal.SIGKILL)
+
+
+def test_a_rank_that_is_there_only_after_the_end_ends_too(zygote: Zygote) -> None:
+    with Node(zygote, KINDS, 1, KIND="ema", KILL="[]") as node:
+        node.run(until=lambda: node.complete)
+        node.start()
+        node.run(timeout_s=60)
+        assert len(node.members) == 2
