@@ -5,7 +5,10 @@ it in place, and either an iteration may read it before it has given it a value 
 the loop reads it and not every iteration has given it one. So `total += loss` is carried, and so are both
 names of `if loss < best: best, waited = loss, 0`. The body is walked in the order in which it runs, with the
 names that have a value of this iteration on every way to a statement; where ways meet, those that all of them
-have. A call may change what it is given: only methods that are known to do so count (`append`, `add_`)."""
+have. A loop within the body has a round at least if it is over a `range` that the body does not change. Of
+another one, what each round gives a value counts as given, unless it has a value before the outer loop: a
+script that gives it none there relies on a round. A call may change what it is given: only methods that are
+known to do so count (`append`, `add_`)."""
 
 from __future__ import annotations
 
@@ -32,22 +35,25 @@ class Carried:
 
     `early`: names that an iteration may read before it has given them a value. `given`: names
     that the body gives values, with these: None where there is no expression for it alone. `lines`: where a
-    name is given a value or changed first. `always`: names that each iteration gives a value."""
+    name is given a value or changed first. `always`: names that each iteration gives a value. `before`: names
+    that have a value before the loop."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, before: Iterable[str] = ()) -> None:
+        self._before = frozenset(before)
+        self._stored = {each.id for each in ast.walk(loop) if isinstance(each, ast.Name) and _stores(each)}
         self.early: set[str] = set()
         self.given: dict[str, list[ast.expr | None]] = {}
         self.changed: set[str] = set()
         self.lines: dict[str, int] = {}
-        self._ends: list[Written | None] = []  # of iterations
-        self._depth = 0
+        ends: list[Written | None] = []  # of iterations
+        self._around = [ends]  # the same of the loops around a statement, the innermost last
         begun: Written = frozenset()
         if isinstance(loop, ast.While):
             begun = self._expressions(loop.test, begun)
         else:
             begun = self._give(loop.target, None, begun)
-        self._ends.append(self._block(loop.body, begun))
-        self.always = _met(*self._ends) or frozenset()
+        ends.append(self._block(loop.body, begun))
+        self.always = _met(*ends) or frozenset()
 
     def names(self, after: Iterable[str] = ()) -> Iterator[tuple[str, int]]:
         """What is carried, and where it is given a value or changed. `after`: names that are read after the
@@ -104,19 +110,30 @@ class Carried:
         return written
 
     def _loop(self, each: Loop, written: Written) -> Written | None:
-        """An inner loop may have no iteration."""
-        self._depth += 1
+        """A loop within: behind it, what each of its rounds gives a value may have one, or has."""
         if isinstance(each, ast.While):
             written = begun = self._expressions(each.test, written)
         else:
             written = self._expressions(each.iter, written)
             begun = self._give(each.target, None, written)
-        self._block(each.body, begun)
-        self._depth -= 1
+        rounds: list[Written | None] = []
+        self._around.append(rounds)
+        rounds.append(self._block(each.body, begun))
+        self._around.pop()
         self._block(each.orelse, written)
-        return written
+        given = (_met(*rounds) or written) - written
+        return written | (given if self._has_rounds(each) else given - self._before)
 
-    def _try(self, each: ast.Try, written: Written) -> Written | None:
+    def _has_rounds(self, each: Loop) -> bool:
+        """Whether this is over a `range` that is the same in each iteration. If that is empty, no iteration
+        gives anything a value."""
+        if isinstance(each, ast.While) or not isinstance(each.iter, ast.Call):
+            return False
+        called = each.iter.func
+        read = {name.id for name in ast.walk(each.iter) if isinstance(name, ast.Name)}
+        return isinstance(called, ast.Name) and called.id == "range" and not read & self._stored
+
+    def _try(self, each: ast.Try | ast.TryStar, written: Written) -> Written | None:
         after = self._block(each.orelse, self._block(each.body, written))
         for handler in each.handlers:
             caught = written | ({handler.name} if handler.name else set())
@@ -126,13 +143,26 @@ class Carried:
 
     def _match(self, each: ast.Match, written: Written) -> Written | None:
         written = self._expressions(each.subject, written)
-        ways = [self._block(case.body, written | _captured(case.pattern)) for case in each.cases]
-        return _met(written, *ways)
+        ways: list[Written | None] = []
+        for case in each.cases:
+            begun = self._hold(case.pattern, self._expressions(case.pattern, written))
+            if case.guard is not None:
+                begun = self._expressions(case.guard, begun)
+            ways.append(self._block(case.body, begun))
+        if not any(case.guard is None and _takes_all(case.pattern) for case in each.cases):
+            ways.append(written)
+        return _met(*ways)
+
+    def _hold(self, pattern: ast.pattern, written: Written) -> Written:
+        """Write to the names that a pattern gives what it has matched."""
+        for name, line in held(pattern):
+            written = self._give(ast.Name(name, ast.Store(), lineno=line), None, written)
+        return written
 
     def _left(self, each: ast.stmt, written: Written) -> Written | None:
         written = self._expressions(each, written)
-        if not self._depth and isinstance(each, ast.Break | ast.Continue):
-            self._ends.append(written)
+        if isinstance(each, ast.Break | ast.Continue):
+            self._around[-1].append(written)
         return None
 
     # ------------------------------------------------------------------ expressions
@@ -189,7 +219,7 @@ _WAYS: dict[type[ast.stmt], Callable[[Carried, Any, Written], Written | None]] =
     **dict.fromkeys(_SCOPES, Carried._defined),
     **dict.fromkeys((ast.Import, ast.ImportFrom), Carried._imported),
     ast.If: Carried._if,
-    ast.Try: Carried._try,
+    **dict.fromkeys((ast.Try, ast.TryStar), Carried._try),
     ast.Match: Carried._match,
     ast.Delete: Carried._deleted,
 }
@@ -201,6 +231,14 @@ def read_after(tree: ast.AST, loop: Loop) -> set[str]:
     last = loop.end_lineno or loop.lineno
     names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.lineno > last)
     return {each.id for each in names if isinstance(each.ctx, ast.Load)}
+
+
+def held(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names that patterns of `match` give what they have matched, and where."""
+    for each in ast.walk(tree):
+        name = getattr(each, "name", None) or getattr(each, "rest", None)
+        if isinstance(each, ast.pattern) and isinstance(name, str):
+            yield name, each.lineno
 
 
 def _met(*ways: Written | None) -> Written | None:
@@ -227,6 +265,8 @@ def _stores(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
 
-def _captured(pattern: ast.pattern) -> set[str]:
-    held = (getattr(each, "name", None) or getattr(each, "rest", None) for each in ast.walk(pattern))
-    return {name for name in held if isinstance(name, str)}
+def _takes_all(pattern: ast.pattern) -> bool:
+    """Whether a pattern matches everything: `_`, a name, or one of these behind others."""
+    if isinstance(pattern, ast.MatchOr):
+        return any(map(_takes_all, pattern.patterns))
+    return isinstance(pattern, ast.MatchAs) and (pattern.pattern is None or _takes_all(pattern.pattern))

@@ -22,7 +22,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.clean import restarting
-from holdfast.clean.carried import Carried, read_after
+from holdfast.clean.carried import Carried, held, read_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -151,17 +151,24 @@ def _kept(tree: ast.AST) -> set[str]:
 
 def _carried_over(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
     """What this loop carries from one iteration to the next and its function begins with anew."""
-    carried, own = Carried(loop), _own(tree)
+    carried, own = Carried(loop, _made_before(tree, loop)), _own(tree)
     for name, line in carried.names(read_after(tree, loop)):
         if name in own and not _comes_again(tree, carried, name):
             yield name, line
+
+
+def _made_before(tree: ast.AST, loop: ast.For | ast.While) -> set[str]:
+    """Names that have a value where the loop begins."""
+    stored = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.lineno < loop.lineno)
+    made = {each.id for each in stored if isinstance(each.ctx, ast.Store)}
+    return made | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
 
 
 def _own(tree: ast.AST) -> set[str]:
     """Names of the function's own variables. What is in others is looked at while it runs."""
     own = _names(tree, ast.Store) | {each.arg for each in ast.walk(tree) if isinstance(each, ast.arg)}
     declared = (each for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal))
-    return own.difference(*(each.names for each in declared))
+    return (own | {name for name, _ in held(tree)}).difference(*(each.names for each in declared))
 
 
 def _comes_again(tree: ast.AST, carried: Carried, name: str) -> bool:
@@ -207,7 +214,7 @@ def _carried_by(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str,
         used |= {name for each in inner if each.name in known for name in _names(each, ast.Load)}
     for each in inner:
         if each.name in known:
-            carried = (found for called in _called_of(each) for found in Carried(called).names())
+            carried = (found for called in _called_of(each) for found in Carried(called, made).names())
             yield from ((name, line) for name, line in carried if name in made - _own_names(each))
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from typing import Any
 
 import pytest
 
 from holdfast.clean.carried import Carried, read_after
+from holdfast.clean.loop_locals import unkept
 
+make: Any = None
 CARRIED = {
     "added": ("total += loss", "total"),
     "by its own value": ("mean = 0.9 * mean + loss", "mean"),
@@ -25,6 +28,12 @@ CARRIED = {
     "by a walrus": ("if (top := f(top)) > 3:\n    use(top)", "top"),
     "in a loop within": ("for each in loss:\n    total += each", "total"),
     "left before it is given": ("if loss:\n    use(last)\n    continue\nlast = loss", "last"),
+    "read by a guard": ("match loss:\n    case x if x < low:\n        low = x", "low"),
+    "read by a pattern": ("match loss:\n    case kinds.one:\n        kinds = f(loss)", "kinds"),
+    "held by a pattern": ("match loss:\n    case {'kind': kind}:\n        pass\nuse(kind)", "kind"),
+    "a way through try*": ("try:\n    x = f(loss)\nexcept* ValueError:\n    pass\nuse(x)", "x"),
+    "of some rounds of a loop": ("for each in loss:\n    if each:\n        x = each\nuse(x)", "x"),
+    "in the round before": ("for each in loss:\n    use(x)\n    x = each", "x"),
     "in a case": ("match loss:\n    case 1:\n        kind = 'one'\nuse(kind)", "kind"),
     "deleted": ("x = f(loss)\nuse(x)\ndel x\nuse(x)", "x"),
     "a target with a star": ("use(rest)\nfirst, *rest = loss", "rest"),
@@ -39,6 +48,12 @@ FRESH = {
     "by try and what it catches": "try:\n    x = f(loss)\nexcept ValueError as error:\n    x = error\nuse(x)",
     "at last": "try:\n    use(loss)\nfinally:\n    x = 1\nuse(x)",
     "in every case": "match loss:\n    case [x, y]:\n        use(x, y)\n    case other:\n        use(other)",
+    "in every case, the last without a name": "match loss:\n    case 1:\n        x = 1\n    case 2 | _:\n"
+    "        x = 2\nuse(x)",
+    "by try*": "try:\n    x = f(loss)\nexcept* ValueError:\n    x = 1\nuse(x)",
+    "in the rounds of a loop": "for part in loss.chunk(4):\n    x = f(part)\nuse(x)",
+    "in the rounds of while": "while f(loss):\n    x = f(loss)\n    if x:\n        continue\nuse(x)",
+    "in rounds within rounds": "for a in loss:\n    for b in a:\n        x = b\nuse(x)",
     "a function's own": "def closure(x):\n    y = x\n    return y\nuse(closure(loss))",
     "another's attribute": "model.count += 1\nbar.update(1)",
     "only read": "use(loss, rate)",
@@ -71,6 +86,23 @@ def test_what_is_read_behind_the_loop_is_carried_unless_each_iteration_gives_it(
     assert carried(body) == []
 
 
+@pytest.mark.parametrize(
+    ("rounds", "found"),
+    [
+        ("for part in loss", ["x"]),
+        ("while f(loss)", ["x"]),
+        ("for i in range(f(step))", ["x"]),
+        ("for i in range(4)", []),
+        ("for i in range(args.parts, 2 * k)", []),
+    ],
+)
+def test_a_loop_may_have_no_round_if_its_variable_has_a_value_before(rounds: str, found: list[str]) -> None:
+    loop = ast.parse(f"for step, loss in steps:\n    {rounds}:\n        x = 1\n    use(x)").body[0]
+    assert isinstance(loop, ast.For)
+    assert [name for name, _ in Carried(loop, {"x", "k"}).names()] == found
+    assert not list(Carried(loop).names())
+
+
 def test_the_condition_of_a_loop_comes_first() -> None:
     loop = ast.parse("while (step := begin()) is not None and going:\n    use(step)\n    going = f()").body[0]
     assert isinstance(loop, ast.While)
@@ -81,3 +113,22 @@ def test_the_line_is_that_of_the_first_change() -> None:
     loop = ast.parse("for x in xs:\n    use(best)\n    if x:\n        best = x\n    best = best or x").body[0]
     assert isinstance(loop, ast.For)
     assert list(Carried(loop).names()) == [("best", 4)]
+
+
+def test_what_the_rounds_of_an_inner_loop_give_is_told_only_where_there_may_be_none() -> None:
+    def main() -> None:
+        session, model, parts = make(), make(), 4
+        rate, found, seen, shown = 0.1, None, None, 0.0
+        for _step in session.steps(10):
+            for part in range(parts):
+                shown = loss = model(part)
+            for group in model.param_groups:
+                rate = group["lr"]
+            for each in model.queue():
+                found = each
+            match model.kind():
+                case {"kind": seen}:
+                    pass
+            print(loss, shown, rate, found, seen)
+
+    assert sorted(each.name for each in unkept(main)) == ["found", "rate", "seen"]
