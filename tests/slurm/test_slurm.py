@@ -128,7 +128,8 @@ def test_when_the_first_node_is_lost_another_one_has_the_job_requeued(slurm: Slu
     slurm.lose("n0")
     until(lambda: job.fact("Restarts") == "1", lambda: f"{job.fact('JobState')}; {job.output}")
     slurm.revive("n0")
-    assert re.search("the first node, n0, was lost: n. requeued the job", job.until(lambda s: "start 2" in s))
+    told = re.compile("start 2;.*the first node, n0, was lost: n. requeued the job", re.DOTALL)
+    job.until(lambda output: told.search(output) is not None)
     assert job.ended() == "COMPLETED", job.output
     again = steps(job.output.partition("start 2")[2])
     assert min(step for step, _, _ in again) >= int(saved[1]), "it went on from a checkpoint"
