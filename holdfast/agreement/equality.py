@@ -63,6 +63,10 @@ class Equality:
         self._silent: list[int] = []  # ranks last logged as having a state that cannot be compared
         self._differing = False  # buffers differ, and without snapshots no rank's own can be kept
 
+    def prepare(self) -> None:
+        """Do beforehand, while nobody waits for this rank, what `meet` needs of this process alone."""
+        self._code.number()
+
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
         """Compare the whole state among the ranks that hold that of `step`.
 

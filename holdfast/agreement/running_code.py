@@ -42,7 +42,7 @@ class RunningCode:
     """What this process runs, compared with what the other ranks run.
 
     A file counts as it was when it was first looked at: when there is a session, and when the process first
-    meets the others. What is imported later does not count: ranks may do that at different times."""
+    waits for the others. What is imported later does not count: ranks may do that at different times."""
 
     def __init__(self, state: RankState) -> None:
         self._state = state

@@ -63,6 +63,8 @@ class Barrier:
 
     def _await(self) -> AgentOrders:
         state, agent = self._state, self._agent
+        if not state.generation:
+            self._runtime.equality.prepare()
         if state.environment.role == "spare" and not state.generation:
             rehearsal.while_idle(agent, state.environment.agent_socket, self._moved)
         agent.wait(self._moved)

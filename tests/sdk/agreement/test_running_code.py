@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import types
 from typing import TYPE_CHECKING
 
 from holdfast.agreement.running_code import described, found
+from tests.sdk.node import Node
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.sdk.zygote import Zygote
 
 BASE = {"Python": "version 3.11.7", "numpy": "version 2.1.0", "train.py": "aa", "model/layers.py": "bb"}
 
@@ -48,3 +53,45 @@ def test_a_file_counts_as_it_was_first_seen(tmp_path: Path) -> None:
         assert found({})["of_this_test/layers.py"] != first["of_this_test/layers.py"]
     finally:
         del sys.modules[module.__name__]
+
+
+TRAINING = """
+import sys
+import time
+import torch
+from holdfast import Session
+session = Session()
+sys.path.insert(0, {folder!r})
+import layers_of_this_test
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+session.track(model=model, optimizer=optimizer)
+
+@session.elastic
+def train():
+    ddp = session.ddp(model)
+    for step in session.steps(20):
+        if (step, session.rank, session.generation) == (10, 1, 1):
+            time.sleep(1000)
+        optimizer.zero_grad()
+        ddp(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+train()
+"""
+
+
+def test_a_spare_runs_what_it_has_imported_whatever_becomes_of_the_file(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    layers, script = tmp_path / "layers_of_this_test.py", tmp_path / "script.py"
+    layers.write_text("A = 1")
+    script.write_text(TRAINING.format(folder=str(tmp_path)))
+    with Node(zygote, script, 2, spares=1) as node:
+        spare = list(node.members.values())[2]
+        node.run(until=lambda: spare.last("ready") and node.generation and node.seat(1).snapshot[1] == 10)
+        layers.write_text("A = 2")
+        os.kill(node.seat(1).pid, signal.SIGKILL)
+        node.run()
+        started = [member.last("started") for member in node.members.values()]
+        assert [each["inexact"] for each in started if each and each["generation"] == 2] == ["", ""]
