@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Written = frozenset[str]
-"""Names that have a value of this iteration, at a place of the body."""
+"""Names that have a value of this iteration, at a place of the body; and those that have one if a condition
+holds: "norm if model.updates"."""
+_IF = " if "
 
 CHANGING = frozenset(
     {"append", "extend", "add", "insert", "appendleft"} | {"add_", "sub_", "mul_", "div_", "lerp_", "copy_"}
@@ -46,6 +48,7 @@ class Carried:
         self.changed: set[str] = set()
         self.lines: dict[str, int] = {}
         ends: list[Written | None] = []  # of iterations
+        self._conditions: dict[str, set[str]] = {}  # what they read
         self._around = [ends]  # the same of the loops around a statement, the innermost last
         begun: Written = frozenset()
         if isinstance(loop, ast.While):
@@ -75,8 +78,17 @@ class Carried:
         return way(self, each, written)
 
     def _if(self, each: ast.If, written: Written) -> Written | None:
+        """What a way gives a value has one wherever the same condition holds, until a name in it changes."""
         written = self._expressions(each.test, written)
-        return _met(self._block(each.body, written), self._block(each.orelse, written))
+        condition = _IF + ast.unparse(each.test)
+        holds = {name.removesuffix(condition) for name in written if name.endswith(condition)}
+        begun = written | holds
+        ways = self._block(each.body, begun), self._block(each.orelse, written)
+        met = _met(*ways)
+        if met is None or ways[0] is None:
+            return met
+        self._conditions[condition] = {name.id for name in ast.walk(each.test) if isinstance(name, ast.Name)}
+        return met | {name + condition for name in ways[0] - met if _IF not in name}
 
     def _with(self, each: ast.With | ast.AsyncWith, written: Written) -> Written | None:
         for item in each.items:
@@ -85,7 +97,8 @@ class Carried:
         return self._block(each.body, written)
 
     def _deleted(self, each: ast.Delete, written: Written) -> Written:
-        return written - {name.id for name in each.targets if isinstance(name, ast.Name)}
+        gone = {name.id for name in each.targets if isinstance(name, ast.Name)}
+        return frozenset(name for name in written if name.partition(_IF)[0] not in gone)
 
     def _defined(
         self, each: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, written: Written
@@ -195,7 +208,7 @@ class Carried:
         if isinstance(target, ast.Name):
             self.given.setdefault(target.id, []).append(value)
             self.lines.setdefault(target.id, target.lineno)
-            return written | {target.id}
+            return self._forget(target, written) | {target.id}
         if isinstance(target, ast.Tuple | ast.List):
             values: list[ast.expr | None] = [value] * len(target.elts)
             if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(values):
@@ -208,7 +221,17 @@ class Carried:
             written = self._expressions(target, written)
             if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
                 self._change(target.value)
+            written = self._forget(target, written)
         return written
+
+    def _forget(self, target: ast.expr, written: Written) -> Written:
+        """Without what has a value if a condition holds that reads what changes here."""
+        if not self._conditions:
+            return written
+        names = {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
+        return frozenset(
+            name for name in written if not self._conditions.get(_condition(name), set()) & names
+        )
 
 
 _WAYS: dict[type[ast.stmt], Callable[[Carried, Any, Written], Written | None]] = {
@@ -239,6 +262,12 @@ def held(tree: ast.AST) -> Iterator[tuple[str, int]]:
         name = getattr(each, "name", None) or getattr(each, "rest", None)
         if isinstance(each, ast.pattern) and isinstance(name, str):
             yield name, each.lineno
+
+
+def _condition(name: str) -> str:
+    """The condition under which a name has a value; "": it has one."""
+    _, found, condition = name.partition(_IF)
+    return found + condition
 
 
 def _met(*ways: Written | None) -> Written | None:
