@@ -62,7 +62,7 @@ FRESH = {
     "in the rounds of a loop": "for part in loss.chunk(4):\n    x = f(part)\nuse(x)",
     "in the rounds of while": "while f(loss):\n    x = f(loss)\n    if x:\n        continue\nuse(x)",
     "in rounds within rounds": "for a in loss:\n    for b in a:\n        x = b\nuse(x)",
-    "under the same condition": "if model.updates:\n    x = f(loss)\nuse(loss)\nif model.updates:\n    use(x)",
+    "under the same condition": "if m.updates:\n    x = f(loss)\nuse(loss)\nif m.updates:\n    use(x)",
     "under the same condition twice": "if loss:\n    x = 1\nif loss:\n    y = x\nif loss:\n    use(x, y)",
     "a function's own": "def closure(x):\n    y = x\n    return y\nuse(closure(loss))",
     "another's attribute": "model.count += 1\nbar.update(1)",
