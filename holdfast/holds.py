@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "HOLDFAST_REHEARSAL"
+OF_FAILURES = "of_failures"
+"""What a tracked object's state has under this key tells of failures, and differs where there were other
+ones. A rehearsal does not compare it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from holdfast.holds import OF_FAILURES
 from holdfast.integrations.log_writer import Entry, Logger, LogWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from holdfast.session import Session
 
@@ -30,8 +32,9 @@ class EntryLog:
     ) -> None:
         self._session = session
         self._writer = LogWriter(open_logger, capacity)
-        self._entries: deque[Entry] = deque(maxlen=keep)
+        self._values: deque[Entry] = deque(maxlen=keep)  # the newest entries with numbers, and their lines
         self._lines: deque[str] = deque(maxlen=keep)
+        self._notes: list[Entry] = []  # what is noted before one of them
         self._given: set[Key] = set()  # what this process has given to its writer
         self._behind = False
 
@@ -43,34 +46,42 @@ class EntryLog:
         if self._session.rank != 0:
             return True
         self._give()
-        return self._writer.finish(self._entries[0].step if self._entries else self._next, timeout_s)
+        return self._writer.finish(self._values[0].step if self._values else self._next, timeout_s)
 
     def state_dict(self) -> dict[str, Any]:
-        """The newest entries, as JSON lines."""
-        return {"lines": "\n".join(self._lines)}
+        """The newest entries, as JSON lines, and apart from them in which generations they were computed."""
+        began = [[first.step, first.generation, ""] for first in list(self._values)[:1]]
+        began += [[note.step, note.generation, note.note] for note in self._notes]
+        return {"lines": "\n".join(self._lines), OF_FAILURES: json.dumps(began)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the newest entries."""
-        self._entries.clear()
+        self._values.clear()
         self._lines.clear()
-        for line in state["lines"].splitlines():
-            self._add(Entry(*json.loads(line)))
+        self._notes.clear()
+        for entry in _entries(state):
+            self._add(entry)
 
     # ------------------------------------------------------------------ for the classes below
 
     @property
     def _next(self) -> int:
         """The step of the next entry."""
-        return self._entries[-1].step + 1 if self._entries else 0
+        return self._values[-1].step + 1 if self._values else 0
 
     def _add(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self._lines.append(json.dumps([entry.step, entry.generation, dict(entry.values), entry.note]))
+        if entry.note:
+            self._notes.append(entry)
+            return
+        self._values.append(entry)
+        self._lines.append(json.dumps([entry.step, dict(entry.values)]))
+        while self._notes and self._notes[0].step < self._values[0].step:
+            self._notes.pop(0)
 
     def _add_values(self, step: int, values: Mapping[str, float], trained: int) -> None:
         """Add an entry; before the first one of a generation, that it has begun at the step `trained`."""
-        generation, last = self._session.generation, self._entries[-1] if self._entries else None
-        if last is not None and last.generation != generation:
+        generation, newest = self._session.generation, chain(list(self._values)[-1:], self._notes[-1:])
+        if max((each.generation for each in newest), default=generation) != generation:
             self._add(Entry(step, generation, {}, self._says(generation, trained)))
         self._add(Entry(step, generation, values))
 
@@ -94,12 +105,36 @@ class EntryLog:
 
     def _give(self) -> None:
         """Give the writer what it does not have."""
-        keys = [(entry.step, entry.generation, bool(entry.note)) for entry in self._entries]
-        new = [entry for key, entry in zip(keys, self._entries, strict=True) if key not in self._given]
+        entries = list(self._merged())
+        keys = [(entry.step, entry.generation, bool(entry.note)) for entry in entries]
+        new = [entry for key, entry in zip(keys, entries, strict=True) if key not in self._given]
         self._given = set(keys)
         if new:
             self._writer.put(new)
-        behind = self._writer.waiting > len(self._entries)
+        behind = self._writer.waiting > len(entries)
         if behind and not self._behind:
-            log.warning(_BEHIND, self._writer.waiting, len(self._entries))
+            log.warning(_BEHIND, self._writer.waiting, len(entries))
         self._behind = behind
+
+    def _merged(self) -> Iterator[Entry]:
+        """All entries in the order in which they were added."""
+        notes = deque(self._notes)
+        for entry in self._values:
+            while notes and notes[0].generation <= entry.generation:
+                yield notes.popleft()
+            yield entry
+
+
+def _entries(state: Mapping[str, Any]) -> Iterator[Entry]:
+    """The entries of a state, in their order. States of before had them in lines of their own."""
+    lines = [json.loads(line) for line in state["lines"].splitlines()]
+    if OF_FAILURES not in state:
+        yield from (Entry(*line) for line in lines)
+        return
+    began, generation = deque(json.loads(state[OF_FAILURES])), 0
+    for step, values in lines:
+        while began and began[0][0] <= step:
+            at, generation, note = began.popleft()
+            if note:
+                yield Entry(at, generation, {}, note)
+        yield Entry(step, generation, values)

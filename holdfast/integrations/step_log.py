@@ -71,10 +71,9 @@ class StepLog(EntryLog):
             )
         step = self._state.completed
         numbers = {str(name): _number(name, value) for name, value in values.items()}
-        last = self._entries[-1] if self._entries else None
-        same = last is not None and last.generation == self._session.generation and last.step == step
-        if last is not None and same and not last.note:
-            self._entries.pop()
+        last = self._values[-1] if self._values else None
+        if last is not None and (last.step, last.generation) == (step, self._session.generation):
+            self._values.pop()
             self._lines.pop()
             numbers = {**last.values, **numbers}
         self._add_values(step, numbers, step)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.checkpoint.comparing import compare
 from holdfast.checkpoint.format import typed
+from holdfast.holds import OF_FAILURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +71,8 @@ def _values(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(one, dict) and isinstance(other, dict):
         for key in [*one, *(key for key in other if key not in one)]:
             below = f"{path}.{key}" if path else str(key)
+            if key == OF_FAILURES:
+                continue
             if key not in other:
                 yield below, "removed"
             elif key not in one:

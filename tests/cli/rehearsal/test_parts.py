@@ -16,7 +16,7 @@ from controlplane.cli.rehearsal.plan import RehearsalPlan, rounded, usual_kills
 from holdfast.checkpoint.format import typed
 from holdfast.checkpoint.format.chunks import Chunk
 from holdfast.checkpoint.format.manifest_records import Manifest, ManifestShard, Piece
-from holdfast.holds import Holds
+from holdfast.holds import OF_FAILURES, Holds
 from holdfast.ipc.layout import Tensor
 
 if TYPE_CHECKING:
@@ -98,6 +98,12 @@ def test_tensors_and_plain_data_that_differ_are_named() -> None:
         ("schedule.warm", "added"),
     ]
     assert differences.tensors(one) == 1
+
+
+def test_what_a_state_says_of_failures_is_not_compared() -> None:
+    states = [{"log": {"state": {"lines": "[5]", OF_FAILURES: each}}} for each in ("[]", "[[5, 2]]")]
+    one, other = (manifest("a" * 64, state) for state in states)
+    assert differences.between(one, other) == []
 
 
 def test_long_values_are_shown_where_they_differ() -> None:

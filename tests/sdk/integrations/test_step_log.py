@@ -11,6 +11,7 @@ import torch
 
 from holdfast import Session
 from holdfast.errors import SessionError
+from holdfast.holds import OF_FAILURES
 from holdfast.integrations.step_log import StepLog
 from holdfast.integrations.wandb_files import BLOCK_BYTES, RECORD, newest_step, records, texts
 
@@ -75,6 +76,50 @@ def test_the_newest_entries_are_its_state_and_a_new_rank_0_goes_on_from_them() -
     assert other.state_dict() == log.state_dict()
     assert other.finish()
     assert lines == [("open", 1), (1, {"loss": 1.0}), (2, {"loss": 2.0}), ("close", True)]
+
+
+def disturbed(generations: Mapping[int, int]) -> tuple[dict[str, Any], list[Any]]:
+    """The state and the lines after five steps; at these steps these generations began."""
+    lines: list[Any] = []
+    session = Session()
+    log = StepLog(session, lambda step: Lines(lines, step), keep=4)
+    session.track(log=log)
+
+    @session.elastic
+    def run() -> None:
+        for step in session.steps(5):
+            session.runtime.state.generation = generations.get(step, session.generation)
+            log({"loss": step})
+            log({"rate": 0.5})
+
+    run()
+    assert log.finish()
+    return log.state_dict(), lines
+
+
+def test_failures_are_kept_apart_from_what_is_logged() -> None:
+    (calm, _), (state, lines) = disturbed({0: 1}), disturbed({0: 1, 2: 2, 4: 3})
+    assert state["lines"] == calm["lines"] and len(state["lines"].splitlines()) == 4
+    assert json.loads(calm[OF_FAILURES]) == [[1, 1, ""]]
+    began = json.loads(state[OF_FAILURES])
+    assert [each[:2] for each in began] == [[1, 1], [2, 2], [4, 3]]
+    assert "generation 3: 1 ranks went on at step 4" in began[2][2]
+    found: list[Any] = []
+    session = Session()
+    other = StepLog(session, lambda step: Lines(found, step), keep=4)
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    assert other.finish()
+    assert found == [("open", 1), *lines[2:]], "notes are where they were"
+
+
+def test_a_state_with_everything_in_its_lines_is_read() -> None:
+    old = [[4, 1, {"loss": 4.0}, ""], [5, 2, {}, "generation 2: it went on"], [5, 2, {"loss": 5.0}, ""]]
+    lines: list[Any] = []
+    log = StepLog(Session(), lambda step: Lines(lines, step))
+    log.load_state_dict({"lines": "\n".join(map(json.dumps, old))})
+    assert log.finish()
+    assert lines[1:-1] == [(4, {"loss": 4.0}), (5, "generation 2: it went on"), (5, {"loss": 5.0})]
 
 
 def test_what_cannot_be_logged_is_refused() -> None:
