@@ -1,10 +1,11 @@
 """Compare the state of two trainings that took the same steps. Pure but for what the manifests say.
 
 Tensors are compared by the digests of their chunks, plain data (rates, counters, random generators) value by
-value."""
+value. What is in a text of JSON or of lines is, too: a time in it hides nothing that stands beside it."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +42,18 @@ class Difference:
         return f"{self.name}{whose} ({self.what})"
 
 
-def between(one: Manifest, other: Manifest) -> list[Difference]:
+Places = dict[str, str]
+"""Folders that one training alone was given, and what stands for them in the plan."""
+
+
+def between(one: Manifest, other: Manifest, of_one: Places, of_other: Places) -> list[Difference]:
     """All that differs between two checkpoints of the same step, in the order of the first."""
     rows = [Difference(row["name"], row["shard"], row["what"], is_tensor=True) for row in compare(one, other)]
     shards = {shard.shard: shard for shard in other.shards}
     for shard in one.shards:
         if (peer := shards.get(shard.shard)) is not None:
-            rows += [
-                Difference(name, shard.shard, what) for name, what in _values(_plain(shard), _plain(peer))
-            ]
+            pair = _renamed(_plain(shard), of_one), _renamed(_plain(peer), of_other)
+            rows += [Difference(name, shard.shard, what) for name, what in _values(*pair)]
     return rows
 
 
@@ -64,6 +68,18 @@ def _plain(shard: ManifestShard) -> dict[str, Any]:
         return {}
     kept = {key: value for key, value in shard.state.items() if key != "objects"}
     return kept | dict(typed.decode(shard.state["objects"], lambda number: f"tensor {number}"))
+
+
+def _renamed(value: Any, places: Places) -> Any:
+    """The value with what stands for its training's own folders in its texts."""
+    if isinstance(value, dict):
+        return {key: _renamed(each, places) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([_renamed(each, places) for each in value])
+    if isinstance(value, str):
+        for told, planned in places.items():
+            value = value.replace(told, planned)
+    return value
 
 
 def _values(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -82,8 +98,22 @@ def _values(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(one, list | tuple) and type(one) is type(other) and len(one) == len(other):
         for at, (left, right) in enumerate(zip(one, other, strict=True)):
             yield from _values(left, right, f"{path}[{at}]")
+    elif (parsed := _parsed(one, other)) is not None:
+        yield from _values(*parsed, path)
     elif type(one) is not type(other) or repr(one) != repr(other):  # as text: NaN is the same as NaN
         yield path, " and ".join(_shown(repr(one), repr(other)))
+
+
+def _parsed(one: Any, other: Any) -> tuple[Any, Any] | None:
+    """What two texts that differ say, if both are JSON of the same kind or have equally many lines."""
+    if not (isinstance(one, str) and isinstance(other, str)) or one == other:
+        return None
+    try:
+        pair = json.loads(one), json.loads(other)
+    except ValueError:
+        lines = one.splitlines(), other.splitlines()
+        return lines if len(lines[0]) == len(lines[1]) > 1 else None
+    return pair if type(pair[0]) is type(pair[1]) and isinstance(pair[0], dict | list) else None
 
 
 def _shown(one: str, other: str) -> Iterator[str]:

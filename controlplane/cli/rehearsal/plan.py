@@ -32,6 +32,11 @@ class RehearsalPlan:
         """The words of one training: each may have folders of its own."""
         return [word.replace(PLACEHOLDER, training) for word in self.words]
 
+    def places_of(self, training: str) -> dict[str, str]:
+        """What the script is told where, in this training alone: with the placeholder instead."""
+        told = [word.rpartition("=")[2] for word in self.words if PLACEHOLDER in word]
+        return {text.replace(PLACEHOLDER, training): text for text in told}
+
     @property
     def holds(self) -> tuple[int, ...]:
         """The steps at whose start training is held, in order: those with kills or with checkpoints."""

@@ -62,7 +62,7 @@ async def _compared(plan: RehearsalPlan, folder: Path, screen: Screen, begun: li
     found = report.Rehearsed(
         calm.step,
         blows,
-        differences.between(calm, after_kills),
+        differences.between(calm, after_kills, *map(plan.places_of, ("undisturbed", "disturbed"))),
         differences.tensors(calm),
         report.journal_of(disturbed.training.journal),
         report.warnings_of(disturbed.training.log),
@@ -70,5 +70,6 @@ async def _compared(plan: RehearsalPlan, folder: Path, screen: Screen, begun: li
     if found.differing:
         screen.say("They differ. Once more without failures: is that the script's own doing?", "bold")
         _, again = await training("again", "undisturbed again").run(screen, ())
-        found.unsteady = differences.between(calm, again)
+        places = map(plan.places_of, ("undisturbed", "again"))
+        found.unsteady = differences.between(calm, again, *places)
     return found

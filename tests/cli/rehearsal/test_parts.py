@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,8 +91,8 @@ def test_tensors_and_plain_data_that_differ_are_named() -> None:
     state = {"schedule": {"lr": [0.1, float("nan")], "steps": 3}}
     other = {"schedule": {"lr": [0.1, float("nan")], "steps": 4, "warm": True}}
     one = manifest("a" * 64, state)
-    assert differences.between(one, manifest("a" * 64, state)) == []
-    found = differences.between(one, manifest("b" * 64, other))
+    assert differences.between(one, manifest("a" * 64, state), {}, {}) == []
+    found = differences.between(one, manifest("b" * 64, other), {}, {})
     assert [(each.name, each.what) for each in found] == [
         ("model.w", "changed"),
         ("schedule.steps", "3 and 4"),
@@ -103,12 +104,36 @@ def test_tensors_and_plain_data_that_differ_are_named() -> None:
 def test_what_a_state_says_of_failures_is_not_compared() -> None:
     states = [{"log": {"state": {"lines": "[5]", OF_FAILURES: each}}} for each in ("[]", "[[5, 2]]")]
     one, other = (manifest("a" * 64, state) for state in states)
-    assert differences.between(one, other) == []
+    assert differences.between(one, other, {}, {}) == []
+
+
+def test_what_is_in_a_text_is_compared_by_itself() -> None:
+    rows = [
+        json.dumps(
+            {"took_s": took, "folder": f"/tmp/out-{name}/x", "best": best, "more": json.dumps([1, best])}
+        )
+        for took, name, best in ((1.5, "undisturbed", 3), (1.7, "disturbed", 4))
+    ]
+    one, other = (manifest("a" * 64, {"log": f"first\n{row}\nlast", "row": row}) for row in rows)
+    names = ["took_s", "best", "more[1]"]
+    places = {"out-undisturbed": "out-{training}"}, {"out-disturbed": "out-{training}"}
+    assert [each.name for each in differences.between(one, other, *places)] == [
+        *(f"log[1].{name}" for name in names),
+        *(f"row.{name}" for name in names),
+    ]
+    assert "row.folder" in [each.name for each in differences.between(one, other, {}, {})]
+
+
+def test_the_folders_of_one_training_are_known(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    asked = plan("--nproc-per-node", "2", str(script), "--to=out/{training}/x", "{training}", "--lr", "1")
+    assert asked.places_of("again") == {"out/again/x": "out/{training}/x", "again": "{training}"}
 
 
 def test_long_values_are_shown_where_they_differ() -> None:
     one, other = (manifest("a" * 64, {"log": "x" * 90 + each + "y" * 90}) for each in ("1.5", "1.7"))
-    (found,) = differences.between(one, other)
+    (found,) = differences.between(one, other, {}, {})
     assert found.place == ("log", "all") and not found.is_tensor
     left, right = found.what.split(" and ")
     assert left.startswith("...xx") and "1.5" in left and "1.7" in right and len(found.what) < 120
