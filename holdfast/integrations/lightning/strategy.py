@@ -83,9 +83,7 @@ class HoldfastStrategy(DDPStrategy):
     def setup(self, trainer: Any) -> None:
         """Set the trainer up, but for the process group and the wrapper: those come with each generation."""
         if trainer.state.fn != TrainerFn.FITTING:
-            refusals.check_evaluation(self._environment.placed)
-            super().setup(trainer)
-            return
+            refusals.refuse_evaluation()
         refusals.check_trainer(trainer)
         if self.session.catching_up:  # the module gets its state in the fit() that runs
             trainer.num_sanity_val_steps = 0
