@@ -58,6 +58,7 @@ class LoopEntry:
             session = self._connect(cpu)
             if session is None:
                 return given(*args, **kwargs)
+            self._memory = self._memory.of_next()
             entered = functools.wraps(given)(functools.partial(self._enter, session, given))
             result = session.elastic(entered)(*args, **kwargs)
             if self._memory.log is not None:

@@ -12,6 +12,7 @@ undone with it. How far the loop is, is tracked, and changes only where a step e
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -73,18 +74,24 @@ class LoopCounts(Protocol):
 
 
 class LoopMemory:
-    """What a process remembers of its loops through all generations.
+    """What a process remembers of one call of a function under `elastic`, through all generations.
 
     How many calls to loggers it has made, and how many belong to steps that have ended (`sealed`); whether
     schedulers have been looked for (`looked`); the averages of weights that are or were tracked (`averages`);
-    the loggers with one run per job (`log`); what has been seen of `attributes`."""
+    the loggers with one run per job (`log`); what has been seen of `attributes`; what the integration keeps
+    by names (`kept`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, averages: WeakSet[AveragedModel] | None = None) -> None:
         self.made = self.sealed = 0
         self.looked = False
-        self.averages: WeakSet[AveragedModel] = WeakSet()
+        self.averages: WeakSet[AveragedModel] = WeakSet() if averages is None else averages
         self.log: TrainerLog | None = None
         self.attributes: OwnAttributes | None = None
+        self.kept: dict[str, Any] = {}
+
+    def of_next(self) -> LoopMemory:
+        """That of the next call. Averages may outlive the function in which they were tracked."""
+        return LoopMemory(self.averages)
 
 
 class OwnLoop:
@@ -110,6 +117,11 @@ class OwnLoop:
     def moved(self) -> None:
         """An optimizer has stepped, or left out a step that was due: the step ends with this body."""
         self._moved = True
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What the integration keeps through generations, by names."""
+        return self._memory.kept
 
     def batches(self, open_at: Callable[[int, int], Iterator[Any]]) -> Iterator[Any]:
         """Yield what is left of this epoch's batches. `open_at(epoch, position)`: they, after `position` of
@@ -223,11 +235,15 @@ class OwnLoop:
     def _find_schedulers(self) -> None:
         """Raise SessionError for a scheduler of a tracked optimizer that is not tracked itself.
 
-        Once per process: a scheduler of an older generation may still be there."""
+        Once per call of the function: a scheduler of an older generation may still be there, and that of an
+        earlier function until it is collected."""
         if self._memory.looked:
             return
         self._memory.looked = True
-        self._refuse(unkept.scheduler(self.session.runtime.state.tracked), self._how)
+        tracked = self.session.runtime.state.tracked
+        if unkept.scheduler(tracked) is not None:
+            gc.collect()
+            self._refuse(unkept.scheduler(tracked), self._how)
 
     def _find_averages(self) -> None:
         """Raise SessionError for an AveragedModel that is not tracked, whenever it was made."""

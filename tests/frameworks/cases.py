@@ -56,6 +56,7 @@ def _plateau(name: str, kill: Kill) -> Case:
     return Case(f"hf_plateau_{name}", "hf", script, kill, (), PLATEAU_PORT, MAY_BEGIN_AGAIN)
 
 
+HF_AGAIN = SCRIPTS / "hf_again.py"
 METRICS = "lightning_metrics.py"
 BATCHES = frozenset({"on_train_batch_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
@@ -181,6 +182,9 @@ CASES: tuple[Case, ...] = (
     replace(_hf("changes", Kill("forward", 9, nth=30)), setting=HF_CHANGES),
     replace(_lightning("changes", Kill("forward", 8, nth=12)), setting=LIGHTNING_CHANGES),
     replace(_accelerate("changes", Kill("forward", 5)), setting=ACCELERATE_CHANGES),
+    replace(_hf("again_evaluation", Kill("on_prediction_step", 8, nth=2)), script=HF_AGAIN),
+    replace(_hf("again_second_trainer", Kill("forward", 16, rank=0)), script=HF_AGAIN),
+    _lightning("again", Kill("forward", 11), script="lightning_again.py"),
     *PLAIN,
     *REFUSED,
     *NAMED,

@@ -55,7 +55,7 @@ def came_to() -> dict[str, dict[str, str]]:
     return {
         "weights": digests.of(dict(_seen["model"].state_dict())),
         "optimizer": digests.of(optimizer.state_dict()),
-        "scheduler": digests.of(_plain(scheduler.state_dict())),
+        "scheduler": digests.of(_plain(scheduler.state_dict())) if scheduler is not None else {},
         "log": digests.of([_lasting(entry) for entry in state.log_history]),
         "progress": digests.of({**counts, "tokens": state.num_input_tokens_seen}),
         "average": _average(Path(_seen["folder"]) / f"average-{rank()}.pt"),

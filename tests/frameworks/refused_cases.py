@@ -27,6 +27,8 @@ _LOCAL = (
     "    local = LocalSGD(accelerator, model, 4).__enter__()\n    progress = Progress()"
 )
 
+_VALIDATES = "        DataLoader(data, batch_size=12),"
+
 
 def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
     """A script that asks for what is not kept. `said`: what it is told."""
@@ -81,6 +83,12 @@ REFUSED: tuple[Case, ...] = (
             *HF_PORT,
         ),
         setting=(("    trainer = Trainer(", _WEIGHTED),),
+    ),
+    _refused(
+        *("lightning", "evaluation", "lightning_trainer.py"),
+        "Lightning: trainer.validate, test and predict are not supported with HoldfastStrategy: ",
+        *LIGHTNING_PORT,
+        (_VALIDATES, f"{_VALIDATES}\n    )\n    trainer.validate(\n        None,\n{_VALIDATES}"),
     ),
     _refused(
         *("lightning", "average", "lightning_trainer.py"),

@@ -41,8 +41,6 @@ _entry = LoopEntry(
 elastic = _entry.elastic
 _prepared: weakref.WeakSet[Any] = weakref.WeakSet()
 """The models that accelerate has prepared in place: one that the script keeps through generations."""
-_trackers: dict[str, list[Any]] = {}
-"""The trackers of this process, by the project's name: they outlive generations."""
 
 
 class Accelerator(accelerate.Accelerator):
@@ -179,11 +177,12 @@ class Accelerator(accelerate.Accelerator):
             super().init_trackers(project_name, config, init_kwargs)
             return
         every, kept = self.log_with, [str(each) for each in self.log_with if trackers.is_kept(each)]
-        if project_name not in _trackers:
+        begun = self._loop.kept  # the trackers that outlive generations, by the project's name
+        if project_name not in begun:
             self.log_with = [each for each in every if not trackers.is_kept(each)]
             trackers.tell_of(self.log_with)
             super().init_trackers(project_name, config, init_kwargs)
-            self.log_with, _trackers[project_name] = every, self.trackers
+            self.log_with, begun[project_name] = every, self.trackers
         options = init_kwargs or {}
         runs = [
             trackers.run_of(name, project_name, self.logging_dir, config, options.get(name, {}))
@@ -192,7 +191,7 @@ class Accelerator(accelerate.Accelerator):
         if runs:
             self._loop.keep_runs(runs)
         self._kept = [trackers.KeptTracker(name, self._loop, index) for index, name in enumerate(kept)]
-        self.trackers = [*_trackers[project_name], *self._kept]
+        self.trackers = [*begun[project_name], *self._kept]
 
     def log(
         self, values: dict[str, Any], step: int | None = None, log_kwargs: dict[str, Any] | None = None

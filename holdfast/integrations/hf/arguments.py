@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
 import transformers
 
 from holdfast.errors import SessionError
@@ -36,7 +35,7 @@ def prepare_like(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
     without it."""
     args = named.get("args", given[1] if len(given) > 1 else None)
     session = prepare(cpu=bool(args is not None and args.use_cpu))
-    if session is not None and dist.is_initialized():
+    if session is not None and session.runtime.state.groups.foreign:
         raise SessionError(
             f"TrainingArguments has formed a process group: give it accelerator_config={CONFIGURED}"
         )

@@ -21,3 +21,10 @@ def from_rank_0(trainer: Any, thing: Any) -> Any:
     box = [thing]
     dist.broadcast_object_list(box, src=0, device=trainer.args.device)
     return box[0]
+
+
+def tell_place(trainer: Any) -> None:
+    """Have TrainerState say whether this process is the first of all, and of its node: it was made before the
+    process had a place."""
+    trainer.state.is_local_process_zero = trainer.is_local_process_zero()
+    trainer.state.is_world_process_zero = trainer.is_world_process_zero()

@@ -17,9 +17,9 @@ import transformers
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state
-from holdfast.integrations.hf import refusals
+from holdfast.integrations.hf import outcome, refusals
 from holdfast.integrations.hf.arguments import prepare_like, samples_seed
-from holdfast.integrations.hf.between import from_rank_0, rows_of
+from holdfast.integrations.hf.between import from_rank_0, rows_of, tell_place
 from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_samples, set_epoch
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
@@ -106,6 +106,7 @@ class Trainer(transformers.Trainer):
 
         def measured() -> Any:
             self.session.restore()
+            tell_place(self)
             self._loggers.begin(logged)
             with self.session.phase("evaluate"):
                 return measure(*given, **named)
@@ -114,21 +115,19 @@ class Trainer(transformers.Trainer):
         return self._elastically(measured)
 
     def _elastically(self, function: Callable[[], Any]) -> Any:
-        """The function's result in this process. It is no plain data, so the session does not keep it.
+        """The function's result in this process; rank 0's if this process joined when it was over.
 
-        Raises SessionError if this process joined when the function was over."""
+        Raises SessionError if that is not kept."""
         results: list[Any] = []
 
         @functools.wraps(function)
-        def run() -> None:
+        def run() -> dict[str, Any]:
             results[:] = [function()]
+            return outcome.packed(self, results[0])
 
-        self.session.elastic(run)()
+        told = self.session.elastic(run)()
         if not results:
-            raise SessionError(
-                f"Trainer.{function.__name__}: this process joined when it was over, so it has no result: "
-                "leave out what follows it in the script, or do it in another job"
-            )
+            return outcome.taken(self, function.__name__, told)
         self._loggers.finish()
         return results[0]
 

@@ -67,9 +67,13 @@ class ElasticFitLoop(_FitLoop):
         session.runtime.forgotten.things = self._things
         # The loader of the sanity check was made without a rank.
         self.epoch_loop.val_loop._combined_loader = None
+        self._ended = False
         try:
-            session.elastic(self._generation)()
-            self._logged.log.finish()
+            told = session.elastic(self._generation)()
+            if self._ended:
+                self._logged.log.finish()
+            else:
+                self._progress.take(told)
         except SystemExit as leaving:
             if leaving.code == 0 or not self._prepared:
                 self._leave_unheard()
@@ -88,7 +92,8 @@ class ElasticFitLoop(_FitLoop):
         """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""
         self.trainer.callbacks, self.trainer.loggers = [], []
 
-    def _generation(self) -> None:
+    def _generation(self) -> dict[str, Any]:
+        """Train from the newest boundary to the end. Returns what the fit has come to."""
         strategy = self.trainer.strategy
         session = self._session
         session.restore()
@@ -107,6 +112,8 @@ class ElasticFitLoop(_FitLoop):
             if not self.skip or self._progress.begun:
                 module, attributes = strategy.lightning_module, self._attributes
                 self._train(FitSteps(session, self._progress, self._logged, module, attributes))
+            self._ended = True
+            return self._progress.outcome()
         finally:
             self._let_go()
 

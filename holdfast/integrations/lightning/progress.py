@@ -5,6 +5,7 @@ survivor. Between two ends it does not change, whatever Lightning does."""
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import SessionError
@@ -34,6 +35,8 @@ OVER = "over"
 """The fit loop is over."""
 
 _ROW_BYTES_MAX = 4 << 20
+_OUTCOME_BYTES_MAX = 16 << 20
+"""What a fit has come to is a part of every later state."""
 _END = b"\0"
 """Follows the calls: JSON has none."""
 
@@ -80,6 +83,26 @@ class FitProgress:
         pairs = [row.split(_END, 1) for row in rows]
         self._rows, self.place = [row for _, row in pairs], place
         return pairs[0][0]
+
+    def outcome(self) -> dict[str, Any]:
+        """What all ranks know at the end of the fit, for a process that joins the job later."""
+        kept = zlib.compress(b"\n".join(self._rows), 1)
+        if len(kept) > _OUTCOME_BYTES_MAX:
+            return {"refused": f"it has {len(kept) >> 20} MiB, and {_OUTCOME_BYTES_MAX >> 20} MiB are kept"}
+        return {"rows": kept}
+
+    def take(self, told: Any) -> None:
+        """The fit was over when this process joined, or the job was started again: make this rank's trainer
+        know what its rank knew at the end. Raises SessionError if that was not kept."""
+        if "rows" not in (told or {}):
+            raise SessionError(
+                "Lightning: this process joined when a fit() was over, and cannot get what the trainer knew "
+                f"at its end: {(told or {}).get('refused', 'none of it was kept')}"
+            )
+        kept = zlib.decompress(told["rows"])
+        self._rows = kept.split(b"\n") if kept else []  # a fit that had nothing to do
+        self.settings.begin()
+        self.resume()
 
     def resume(self) -> None:
         """Make this rank's trainer know what its rank knew at the newest end of a step.

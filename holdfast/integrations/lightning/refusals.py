@@ -149,10 +149,10 @@ def check_loader(fetcher: Any) -> None:
         raise SessionError(f"Lightning: a {kind} for training is not supported: use torch's DataLoader")
 
 
-def check_evaluation(placed: bool) -> None:
-    """Raise SessionError for an evaluation before this process has a rank."""
-    if not placed:
-        raise SessionError(
-            "Lightning: validate, test and predict need a rank, and a process has one from fit() on: call "
-            "them after it, or with another Trainer without HoldfastStrategy"
-        )
+def refuse_evaluation() -> NoReturn:
+    """Raise SessionError for an evaluation outside of fit()."""
+    raise SessionError(
+        "Lightning: trainer.validate, test and predict are not supported with HoldfastStrategy: outside of "
+        "fit() there is no process group, and each rank would report its own share of the data. Validate in "
+        "fit(), or evaluate with another Trainer without HoldfastStrategy (devices=1)"
+    )

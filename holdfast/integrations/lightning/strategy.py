@@ -83,10 +83,10 @@ class HoldfastStrategy(DDPStrategy):
     def setup(self, trainer: Any) -> None:
         """Set the trainer up, but for the process group and the wrapper: those come with each generation."""
         if trainer.state.fn != TrainerFn.FITTING:
-            refusals.check_evaluation(self._environment.placed)
-            super().setup(trainer)
-            return
+            refusals.refuse_evaluation()
         refusals.check_trainer(trainer)
+        if self.session.catching_up:  # the module gets its state in the fit() that runs
+            trainer.num_sanity_val_steps = 0
         self.resumes = refusals.resumes(trainer)
         self.accelerator.setup(trainer)
         if self._layer_sync:
@@ -149,22 +149,27 @@ class HoldfastStrategy(DDPStrategy):
         finally:
             self._apart = False
 
+    @property
+    def _is_apart(self) -> bool:
+        """Whether other ranks take no part in what this process does: also on its way to a later fit()."""
+        return self._apart or self.session.catching_up
+
     def barrier(self, *args: Any, **options: Any) -> None:
         """Wait for the other ranks."""
-        if not self._apart:
+        if not self._is_apart:
             super().barrier(*args, **options)
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:
         """The object of rank `src`."""
-        return obj if self._apart else super().broadcast(obj, src)
+        return obj if self._is_apart else super().broadcast(obj, src)
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Reduce over the ranks."""
-        return tensor if self._apart else super().reduce(tensor, group, reduce_op)
+        return tensor if self._is_apart else super().reduce(tensor, group, reduce_op)
 
     def all_gather(self, tensor: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Gather from the ranks."""
-        return tensor if self._apart else super().all_gather(tensor, group, sync_grads)
+        return tensor if self._is_apart else super().all_gather(tensor, group, sync_grads)
 
 
 class _Computed:
