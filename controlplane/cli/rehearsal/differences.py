@@ -5,6 +5,7 @@ value. What is in a text of JSON or of lines is, too: a time in it hides nothing
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,10 @@ def _plain(shard: ManifestShard) -> dict[str, Any]:
 
 
 def _renamed(value: Any, places: Places) -> Any:
-    """The value with what stands for its training's own folders in its texts."""
+    """The value with what stands for its training's own folders in its texts, also where these are bytes."""
+    if isinstance(value, bytes):
+        with contextlib.suppress(UnicodeDecodeError):  # no text
+            value = value.decode()
     if isinstance(value, dict):
         return {key: _renamed(each, places) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -109,11 +113,20 @@ def _parsed(one: Any, other: Any) -> tuple[Any, Any] | None:
     if not (isinstance(one, str) and isinstance(other, str)) or one == other:
         return None
     try:
-        pair = json.loads(one), json.loads(other)
+        pair = _read(one), _read(other)
     except ValueError:
         lines = one.splitlines(), other.splitlines()
         return lines if len(lines[0]) == len(lines[1]) > 1 else None
     return pair if type(pair[0]) is type(pair[1]) and isinstance(pair[0], dict | list) else None
+
+
+def _read(text: str) -> Any:
+    """What a text of JSON says, as typed data if it is that. Raises ValueError."""
+    data = json.loads(text)
+    try:
+        return typed.decode(data)
+    except typed.TypedDataError:
+        return data
 
 
 def _shown(one: str, other: str) -> Iterator[str]:

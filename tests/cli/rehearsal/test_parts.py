@@ -124,6 +124,16 @@ def test_what_is_in_a_text_is_compared_by_itself() -> None:
     assert "row.folder" in [each.name for each in differences.between(one, other, {}, {})]
 
 
+def test_typed_data_in_bytes_is_compared_by_itself() -> None:
+    rows = [
+        json.dumps(typed.encode({"path": f"/{name}/x", "counts": {"batches": count}})).encode()
+        for name, count in (("undisturbed", 3), ("disturbed", 4))
+    ]
+    one, other = (manifest("a" * 64, {"rows": [row, b"\xff"]}) for row in rows)
+    found = differences.between(one, other, {"undisturbed": "{training}"}, {"disturbed": "{training}"})
+    assert [(each.name, each.what) for each in found] == [("rows[0].counts.batches", "3 and 4")]
+
+
 def test_the_folders_of_one_training_are_known(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.touch()
