@@ -267,7 +267,7 @@ class NodeDaemon:
             self.address,
             self.slots,
             self.port.number,
-            self.members.statuses(),
+            self.members.told_anew(),
             domain=self.settings.domain,
             peer=self.peers.address,
             copies=self.peers.copies(),
