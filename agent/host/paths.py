@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from controlplane.settings import SettingsError
 from holdfast import removal
 from holdfast.folders import MEMORY_FILES, RUN_FILES, FolderError, make_own
+from holdfast.pids import fields
 
 if TYPE_CHECKING:
     from controlplane.settings import AgentSettings
@@ -137,8 +138,8 @@ def own_folder(path: Path, flag: str) -> None:
 class FolderLock:
     """The lock of a run folder, held by its one agent.
 
-    The kernel releases it when that process dies, so a killed agent never blocks the next one. Raises
-    SettingsError when another agent holds it."""
+    The kernel releases it when that process is gone, so a killed agent blocks the next one only while the
+    kernel holds a thread of it. Raises SettingsError when another agent holds it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "agent.lock"
@@ -149,8 +150,7 @@ class FolderLock:
             holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
             os.close(self._descriptor)
             raise SettingsError(
-                f"the agent of process {holder} already uses {folder}: stop it, "
-                "or give this one another --node or --run-dir"
+                f"the agent of process {holder} already uses {folder}: {_way(holder)}"
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.write(self._descriptor, f"{os.getpid()}\n".encode())
@@ -159,3 +159,16 @@ class FolderLock:
         """Release the lock, for the next agent."""
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
+
+
+def _way(holder: str) -> str:
+    """How to make way for another agent, by how the process that holds the lock stands."""
+    state = (fields(int(holder)) or [""])[0] if holder.isdigit() else ""
+    if state == "Z":
+        return (
+            "it was killed, and a thread of it still waits in the kernel, mostly for a storage that does not "
+            "answer; once that is over, start this one again"
+        )
+    if state == "T":
+        return f"it is stopped; let it go on (kill -CONT {holder}), or end it (kill -KILL {holder})"
+    return "stop it, or give this one another --node or --run-dir"
