@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,6 +64,22 @@ def test_only_one_agent_per_folder(here: Path) -> None:
         FolderLock(here)
     lock.release()
     FolderLock(here).release()
+
+
+def test_the_next_agent_is_the_newer_one_though_the_clock_was_set_back(here: Path) -> None:
+    """Else the leader would take it for an older one, and refuse it until the node counts as lost."""
+    hour_ns = 3600 * 10**9
+    ahead = time.time_ns() + hour_ns
+    (here / "agent.lock").write_text(f"4711 {ahead}\n")
+    for number in (1, 2):
+        lock = FolderLock(here)
+        assert lock.incarnation == ahead + number
+        lock.release()
+    for left in ("", "4711\n", "4711 x\n", f"4711 {ahead + 48 * hour_ns}\n"):  # no leader took the last one
+        (here / "agent.lock").write_text(left)
+        lock = FolderLock(here)
+        assert 0 <= time.time_ns() - lock.incarnation < hour_ns
+        lock.release()
 
 
 HOLDS = """
