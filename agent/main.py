@@ -52,7 +52,8 @@ async def serve(settings: AgentSettings) -> int:
     paths.create()
     lock = FolderLock(paths.run)
     try:
-        node = NodeDaemon(settings, name, address, settings.slots or slots_here(), paths)
+        slots = settings.slots or slots_here()
+        node = NodeDaemon(settings, name, address, slots, paths, incarnation=lock.incarnation)
         return await _Shell(node).run()
     finally:
         lock.release()

@@ -30,6 +30,9 @@ async def together(*works: Coroutine[None, None, None]) -> None:
         if caller.cancelling() > before:
             raise asyncio.CancelledError from failed
         raise
+    finally:
+        for work in works:
+            work.close()  # cancelled before their task had its first turn, they have not begun
 
 
 async def _in_a_group(works: tuple[Coroutine[None, None, None], ...]) -> None:

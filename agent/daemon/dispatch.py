@@ -206,7 +206,9 @@ def _failure(do: Callable[[Any], object], effect: fx.Effect) -> tuple[str, bool]
         heals = isinstance(error, OSError) and error.errno in _HEALS
         if not heals:  # else it is tried again, and said in a line
             log.exception("cannot launch a process")
-        return str(error) or type(error).__name__, heals
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "; make room there, and it is started" if full else ""
+        return (str(error) or type(error).__name__) + remedy, heals
     return None
 
 

@@ -82,9 +82,11 @@ reached yet, again and again."""
 class NodeDaemon:
     """What an agent is while it serves."""
 
-    def __init__(self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths) -> None:
+    def __init__(
+        self, settings: AgentSettings, name: str, address: str, slots: int, paths: Paths, *, incarnation: int
+    ) -> None:
         self.settings, self.name, self.address, self.slots, self.paths = settings, name, address, slots, paths
-        self.incarnation = time.time_ns()
+        self.incarnation = incarnation
         self.counts: collections.Counter[str] = collections.Counter()
         self.devices = DeviceReports(name, self.incarnation, self.send_event)
         self.port = OfferedPort()
@@ -267,7 +269,7 @@ class NodeDaemon:
             self.address,
             self.slots,
             self.port.number,
-            self.members.statuses(),
+            self.members.told_anew(),
             domain=self.settings.domain,
             peer=self.peers.address,
             copies=self.peers.copies(),

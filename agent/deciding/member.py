@@ -68,6 +68,8 @@ class LocalMember:
     """The world size of the generation that it formed last; 0: unknown."""
     last_message_at: float = 0.0
     """When it last sent a message, in s on the clock of `now`."""
+    failed_at: float = 0.0
+    """When its failure was noted, on the same clock; until then, when it was added."""
     mute: bool = False
     """Its beats have stopped and the leader has been asked what to do with it."""
     reported: dict[str, float] = field(default_factory=dict)

@@ -99,6 +99,17 @@ class NodeState:
         """The statuses of all members, with their current steps."""
         return tuple([self.status(member) for member in self._all.values()])
 
+    def told_anew(self) -> tuple[MemberStatus, ...]:
+        """The statuses for a leader that may not have heard them: failures have aged since."""
+        return tuple([self._aged(member) for member in self._all.values()])
+
+    def _aged(self, member: LocalMember) -> MemberStatus:
+        status, failure = self.status(member), member.status.failure
+        if failure is None:
+            return status
+        age_s = failure.age_s + max(0.0, self.now - member.failed_at)
+        return dataclasses.replace(status, failure=dataclasses.replace(failure, age_s=age_s))
+
     def status(self, member: LocalMember) -> MemberStatus:
         """A member's status, with its current step."""
         step, status = self.step(member), member.status
@@ -117,6 +128,7 @@ class NodeState:
 
     def take(self, member: LocalMember) -> None:
         """Add a member."""
+        member.failed_at = self.now
         self._all[member.name] = member
 
     def drop(self, member: LocalMember) -> None:
@@ -131,6 +143,8 @@ class NodeState:
 
     def note(self, member: LocalMember, **changes: Any) -> None:
         """Change fields of a status. The next beat reports them."""
+        if changes.get("failure", member.status.failure) is not member.status.failure:
+            member.failed_at = self.now
         member.status = dataclasses.replace(member.status, **changes)
 
     def survey(self, member: LocalMember) -> None:

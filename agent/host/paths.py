@@ -5,13 +5,16 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from controlplane.core.records.words import AHEAD_MAX_S
 from controlplane.settings import SettingsError
 from holdfast import removal
 from holdfast.folders import MEMORY_FILES, RUN_FILES, FolderError, make_own
+from holdfast.pids import fields
 
 if TYPE_CHECKING:
     from controlplane.settings import AgentSettings
@@ -137,8 +140,12 @@ def own_folder(path: Path, flag: str) -> None:
 class FolderLock:
     """The lock of a run folder, held by its one agent.
 
-    The kernel releases it when that process dies, so a killed agent never blocks the next one. Raises
-    SettingsError when another agent holds it."""
+    The kernel releases it when that process is gone, so a killed agent blocks the next one only while the
+    kernel holds a thread of it. Raises SettingsError when another agent holds it.
+
+    `incarnation`: the time (ns) at which this agent started, or what is next after that of the agent before
+    it: leaders take an agent with a lower number for an older one, and the node's clock may have been set
+    back."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "agent.lock"
@@ -146,16 +153,40 @@ class FolderLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
+            holder = os.pread(self._descriptor, 64, 0).decode(errors="replace").partition(" ")[0].strip()
             os.close(self._descriptor)
             raise SettingsError(
-                f"the agent of process {holder} already uses {folder}: stop it, "
-                "or give this one another --node or --run-dir"
+                f"the agent of process {holder} already uses {folder}: {_way(holder)}"
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        self.incarnation = _next_incarnation(os.pread(self._descriptor, 64, 0))
+        self._write(os.getpid())
 
     def release(self) -> None:
         """Release the lock, for the next agent."""
-        os.ftruncate(self._descriptor, 0)
+        self._write(0)
         os.close(self._descriptor)
+
+    def _write(self, pid: int) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{pid} {self.incarnation}\n".encode(), 0)
+
+
+def _next_incarnation(left: bytes) -> int:
+    """The incarnation after the one that the agent before has left here, if a leader can have accepted that
+    one."""
+    now, former = time.time_ns(), left.split()[1:]
+    known = int(former[0]) if former and former[0].isdigit() else 0
+    return max(now, known + 1) if known - now <= AHEAD_MAX_S * 1e9 else now
+
+
+def _way(holder: str) -> str:
+    """How to make way for another agent, by how the process that holds the lock stands."""
+    state = (fields(int(holder)) or [""])[0] if holder.isdigit() else ""
+    if state == "Z":
+        return (
+            "it was killed, and a thread of it still waits in the kernel, mostly for a storage that does not "
+            "answer; once that is over, start this one again"
+        )
+    if state == "T":
+        return f"it is stopped; let it go on (kill -CONT {holder}), or end it (kill -KILL {holder})"
+    return "stop it, or give this one another --node or --run-dir"

@@ -136,6 +136,8 @@ def _run(words: Sequence[str]) -> int:
         return ended.code if isinstance(ended.code, int) else OK
     except CliError as error:
         return _failed(words, str(error), error.code)
+    except UnicodeEncodeError as error:  # bytes of the command line that are no text
+        return _failed(words, f"{error.object!a} is no text: nothing here has such a name", USAGE)
     except ModuleNotFoundError as error:
         if not _of_the_cluster_extra(error):
             raise

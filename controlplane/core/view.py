@@ -11,6 +11,7 @@ from controlplane.core.failures import eligibility, marks, quarantine
 from controlplane.core.records.model import NO_STEP, MemberPhase
 from controlplane.core.records.words import GONE
 from controlplane.core.rows import HealthRow, JobRow, NodeRow, RankRow
+from controlplane.core.state.findings import Level
 from holdfast import masking as arguments
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def job_row(cluster: Cluster, job: Job) -> JobRow:
     """One job, with its health by its own findings."""
     good = newest_good(job.checkpoints.records.values())
     found = [each for each in cluster.state.findings.values() if each.job == job.name and not job.ended]
+    # What it waits for says more than what slowed its steps.
+    found.sort(key=lambda each: (each.level is not Level.CRITICAL, each.rule == "diagnosis"))
     return JobRow(
         job=job.name,
         phase=job.phase.value,

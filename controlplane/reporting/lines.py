@@ -22,12 +22,18 @@ def brief(text: str, most: int = REASON_MAX) -> str:
     return f"{first} ..." if more else first
 
 
+_NOTE = frozenset(("kind", "subject", "reason"))
+"""The fields of a note."""
+
+
 def job_of(body: dict[str, Any]) -> str:
-    """Return the job that a line's body names, wherever it does; "" when it names none."""
+    """Return the job that a line's body names, wherever it does; "" when it names none.
+
+    A note names only its subject, which is a job if it is about one, else a node, say."""
     if isinstance(body.get("job"), str):
         return str(body["job"])
     for name in ("state", "status", "record", "spec", "generation", "verdict", "incident"):
         inner = body.get(name)
         if isinstance(inner, dict) and isinstance(inner.get("job"), str):
             return str(inner["job"])
-    return ""
+    return str(body["subject"]) if body.keys() == _NOTE else ""

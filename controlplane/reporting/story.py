@@ -262,9 +262,10 @@ def _cost(story: IncidentReport) -> str:
     spans = story.phases_s
     if not spans:
         return "What it cost: not known yet."
-    so_far = " so far" if story.outcome == "open" else ""
-    joined = "; " if _started_again(story) else ", "
-    rows = [f"What it cost: {duration(sum(spans.values()))}{so_far}{joined}{_again(story)}."]
+    took, joined = duration(sum(spans.values())), "; " if _started_again(story) else ", "
+    if story.outcome == "open":
+        took = f"it goes on; {took} for what is over"
+    rows = [f"What it cost: {took}{joined}{_again(story)}."]
     rows += [f"  {duration(span):>12}  {_phase(story, name)}" for name, span in spans.items()]
     return "\n".join(rows)
 

@@ -42,3 +42,15 @@ def test_a_job_that_is_not_known_has_no_findings() -> None:
     stage = running("submit nodes=1 nproc=2", "a")
     assert not alerts(diagnose(stage, SLOW, job="other"))
     assert view.health(stage.cluster, stage.now).level == "healthy"
+
+
+def test_what_a_job_waits_for_is_said_before_what_slowed_its_steps() -> None:
+    """A table shows one reason, and the job stands still for that one."""
+    stage = running("submit nodes=1 nproc=2", "a")
+    idle = OpenFinding(
+        "device_underused", "degraded", "", "a typical device computes for 42% of the time", "a"
+    )
+    diagnose(stage, idle)
+    stage.do("wait 40")
+    assert row(stage).phase == "parked"
+    assert row(stage).troubles == ("waits for a, or another node with room", idle.reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 
 import pytest
 
@@ -42,6 +43,23 @@ async def test_to_cancel_who_waits_cancels_all() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert ends == ["cancelled"] * 2
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning", "error::RuntimeWarning")
+async def test_to_cancel_who_has_just_begun_to_wait_leaves_nothing_that_never_ran() -> None:
+    """As an agent by SIGTERM, at the moment at which its stream stands."""
+    begun = asyncio.Event()
+
+    async def begins() -> None:
+        begun.set()
+        await together(_waits([]), _waits([]))
+
+    waiting = asyncio.ensure_future(begins())
+    await begun.wait()  # its works have not had their turn yet
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gc.collect()
 
 
 async def test_who_is_cancelled_while_the_others_end_is_cancelled() -> None:

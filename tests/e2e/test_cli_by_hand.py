@@ -123,3 +123,28 @@ def ask(where: tuple[str, str], script: Path) -> None:
     assert "job by-hand submitted" in told and "job by-hand finished" in told
     unknown = holdfast("stop", "by-hands", *where)
     assert unknown.returncode == 1 and "did you mean by-hand?" in unknown.stderr
+
+
+def watch(seen: Path, *words: str) -> subprocess.Popen[bytes]:
+    with seen.open("w") as output:
+        return subprocess.Popen(leashed([*PROGRAM, *words]), stdout=output, stderr=output)
+
+
+@pytest.mark.parametrize("words", [("top", "--interval-s", "0.2"), ("status", "--watch")])
+async def test_who_watches_goes_on_while_no_coordinator_answers(folder: Path, words: tuple[str, ...]) -> None:
+    """A change of leaders, say: the last picture stays, with the time since when."""
+    seen = folder / "seen"
+    async with PrivateEtcd(folder / "etcd") as etcd:
+        flags = ("--etcd", etcd.endpoint, "--etcd-private", "--lease-ttl-s", "2", "--listen")
+        with daemon(folder, "first", "coordinator", *flags, "127.0.0.1:0") as address:
+            until(lambda: not holdfast("status", "--coordinator", address).returncode, "it leads")
+            watching = watch(seen, *words, "--coordinator", address)
+            until(lambda: "health: healthy" in seen.read_text(), seen.read_text)
+        until(lambda: "No answer since" in seen.read_text(), seen.read_text)
+        with daemon(folder, "second", "coordinator", *flags, address):
+            until(
+                lambda: seen.read_text().rpartition("No answer since")[2].count("led by") > 1,
+                lambda: seen.read_text()[-2000:],
+            )
+            watching.send_signal(signal.SIGINT)
+            assert watching.wait(30) == 130, seen.read_text()[-2000:]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.reporting import story
+from controlplane.reporting.lines import job_of
 
 
 def line(kind: str, wall_s: float, body: dict[str, Any]) -> dict[str, Any]:
@@ -37,6 +38,22 @@ def test_the_next_leader_ends_it(kind: str, outcome: str) -> None:
     assert (told.outcome, told.ended_s) == (outcome, 9.0)
     assert reason in story.as_text(told)
     assert "rank 1" in story.as_text(told), "what the former leader knew stays"
+
+
+def test_what_an_open_incident_waits_for_is_part_of_its_story() -> None:
+    """A note about the job, which names it as its subject; and no total is told of what goes on."""
+    why = "rank 1 cannot be started on b now: no room in /dev/shm"
+    note = line("Note", 2.5, {"kind": "launch_waits", "subject": "j", "reason": why})
+    phases = {**struck()[1]["body"]["incident"], "phases_s": [["detect", 0.003]]}
+    (told,) = story.stories([*struck(), line("IncidentChanged", 2.1, {"incident": phases}), note])
+    text = story.as_text(told)
+    assert why in text
+    assert "What it cost: it goes on; 3 ms for what is over" in text
+
+
+def test_a_note_belongs_to_the_job_that_is_its_subject() -> None:
+    assert job_of({"kind": "snapshots_overdue", "subject": "j", "reason": "none for 31 s"}) == "j"
+    assert job_of({"kind": "node_lost", "severity": "warning", "subject": "n", "job": ""}) == ""
 
 
 def test_a_journal_that_never_heard_of_it_is_told_all_the_same() -> None:

@@ -153,7 +153,7 @@ class Agent:
             self.name,
             self.slots,
             self.port,
-            self.core.members.statuses(),
+            self.core.members.told_anew(),
             peer=f"{self.name}:peer",
             copies=tuple(kept.told for kept in self.copies),
         )

@@ -121,11 +121,23 @@ class RankLog:
             return self._stint
         stint = log_stints.current(found.stints, self._stint.rank)
         if stint is not None and stint.member != self._stint.member:
+            await self._last_words()
             return stint
         if ended and self._stint.node in found.silent:
             note(f"rank {self._stint.rank}: what it wrote last cannot be read{found.why()}")
             return None
         return self._stint
+
+    async def _last_words(self) -> None:
+        """Print what the process wrote after its log broke off: another one has its rank now."""
+        try:
+            await self.show()
+        except CliError as error:
+            rank, job = self._stint.rank, self._view.job
+            note(
+                f"rank {rank}: what process {self._stint.member} wrote last is missing here: {error}; later: "
+                f"holdfast logs {job} --rank {rank} --previous"
+            )
 
     async def _next(self) -> LogStint | None:
         """The process that has this rank now, after its log has ended; None: the job has ended, too."""

@@ -122,19 +122,18 @@ async def _from_coordinator(values: argparse.Namespace) -> AsyncIterator[str]:
 async def _from_file(values: argparse.Namespace) -> AsyncIterator[str]:
     path = Path(values.journal)
     try:
-        reader = JournalReader(path)
+        with contextlib.closing(JournalReader(path)) as reader:
+            while True:
+                for text in reader.lines():
+                    line = read_line(text)
+                    mine = not values.job or job_of(line["body"]) == values.job
+                    if mine and line["sequence"] > values.after:
+                        yield text
+                if not values.follow:
+                    return
+                await asyncio.sleep(0.1)
     except OSError as error:
         raise CliError(f"journal {path}: {error.strerror}") from error
-    with contextlib.closing(reader):
-        while True:
-            for text in reader.lines():
-                line = read_line(text)
-                mine = not values.job or job_of(line["body"]) == values.job
-                if mine and line["sequence"] > values.after:
-                    yield text
-            if not values.follow:
-                return
-            await asyncio.sleep(0.1)
 
 
 COMMANDS = {

@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.client import AdminClient
-from controlplane.cli.errors import OK, CliError, nearest
+from controlplane.cli.errors import OK, CliError, UnreachableError, nearest
 from controlplane.cli.flags.credentials import access_of, add_access, coordinator
 from controlplane.cli.flags.parser import CommandSpec, Parser, one_of
 from controlplane.cli.local.finding import coordinator_for
 from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.documents import shown
 from controlplane.cli.questions.outputs import TABLE, WIDE, add_output, data, for_programs, part
-from controlplane.cli.questions.screens import paint
+from controlplane.cli.questions.screens import LastPicture
 from controlplane.cli.questions.tables import CHECKPOINTS, TABLES, Table, as_json
 from controlplane.reporting.lines import brief
 
@@ -131,16 +131,23 @@ def status(values: argparse.Namespace) -> int:
 
 async def _status(values: argparse.Namespace) -> int:
     async with AdminClient(values.coordinator, access=access_of(values)) as admin:
-        write = part if values.watch else data
+        write, wide = (part if values.watch else data), values.output == WIDE
+        last = LastPicture(whole=wide)
         while True:
-            reply = await admin.status()
+            try:
+                reply = await admin.status()
+            except UnreachableError as error:
+                if not values.watch or for_programs(values.output):
+                    raise
+                last.stays(error)
+                await asyncio.sleep(1)
+                continue
             if for_programs(values.output):
                 print(write(values.output, as_data(reply)), flush=True)
             elif values.watch:
-                wide = values.output == WIDE
-                paint(overview(reply, wide=wide) + "\n", whole=wide)
+                last.show(overview(reply, wide=wide) + "\n")
             else:
-                show(overview(reply, wide=values.output == WIDE))
+                show(overview(reply, wide=wide))
             if not values.watch:
                 return OK
             await asyncio.sleep(1)

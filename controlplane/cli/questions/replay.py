@@ -64,9 +64,10 @@ def _flags(parser: Parser) -> None:
 
 def replay(values: argparse.Namespace) -> int:
     """Run the recording of one leader term through the core. Exit code 1 where it stops before its end."""
-    path = recording(Path(values.journal), values.term)
+    path = Path(values.journal)
     wish = _Wish(values.output, values.all or values.output == WIDE, values.last)
     try:
+        path = recording(path, values.term)
         with path.open(encoding="utf-8") as file:
             return _replay_file(path, file, wish)
     except OSError as error:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from controlplane.cli.questions.colours import show
 from holdfast.neutral import neutral, raw
+
+if TYPE_CHECKING:
+    from controlplane.cli.errors import UnreachableError
 
 CLEAR = "\x1b[H\x1b[2J"
 """Cursor home, then clear."""
@@ -20,6 +25,26 @@ def paint(text: str, *, whole: bool = False) -> None:
         raw(sys.stdout).write(CLEAR)
         text = text if whole else fit(text, *shutil.get_terminal_size((80, 24)))
     show(text)
+
+
+class LastPicture:
+    """What is shown again and again: while nobody answers, the last picture stays, and says since when."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole, self._text, self._since = whole, "", ""
+
+    def show(self, text: str) -> None:
+        """Show a new one."""
+        self._text, self._since = text, ""
+        paint(text, whole=self._whole)
+
+    def stays(self, error: UnreachableError) -> None:
+        """Show the last one again, with the reason. Raises the error when there was none."""
+        if not self._text:
+            raise error
+        self._since = self._since or f"{datetime.now():%H:%M:%S}"
+        why = f"No answer since {self._since}, trying again; below is what was then."
+        paint(f"{why}\n{error}\n\n{self._text}", whole=self._whole)
 
 
 def fit(text: str, columns: int, lines: int) -> str:

@@ -8,12 +8,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from controlplane.cli.client import AdminClient
-from controlplane.cli.errors import OK
+from controlplane.cli.errors import OK, UnreachableError
 from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.flags.parser import CommandSpec, Parser, seconds, whole
 from controlplane.cli.questions.outputs import WIDE, add_output, for_programs, part
 from controlplane.cli.questions.queries import add_coordinator, as_data, health
-from controlplane.cli.questions.screens import paint
+from controlplane.cli.questions.screens import LastPicture
 from controlplane.cli.questions.tables import NOTHING, eta, loss, plain, step_time, why
 from controlplane.reporting.lines import brief
 from controlplane.reporting.quantities import duration
@@ -60,21 +60,28 @@ def _flags(parser: Parser) -> None:
 
 
 def top(values: argparse.Namespace) -> int:
-    """Show the cluster again and again, until Ctrl-C."""
+    """Show the cluster again and again, until Ctrl-C; with a count, or for programs, until nobody answers."""
     return asyncio.run(_top(values))
 
 
 async def _top(values: argparse.Namespace) -> int:
-    rates, shown = StepRates(), 0
+    rates, shown, wide = StepRates(), 0, values.output == WIDE
+    last = LastPicture(whole=wide)
     async with AdminClient(values.coordinator, access=access_of(values)) as admin:
         while True:
-            status = await admin.status()
+            try:
+                status = await admin.status()
+            except UnreachableError as error:
+                if values.count or for_programs(values.output):
+                    raise
+                last.stays(error)
+                await asyncio.sleep(values.interval_s)
+                continue
             looked = rates.look(time.monotonic(), status)
             if for_programs(values.output):
                 print(part(values.output, as_data(status) | {"steps_per_s": looked}), flush=True)
             else:
-                wide = values.output == WIDE
-                paint(screen(status, looked, wide), whole=wide)
+                last.show(screen(status, looked, wide))
             shown += 1
             if shown == values.count:
                 return OK

@@ -16,6 +16,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records import step_beats
 from controlplane.core.records.model import NO_RANK, Cause, Failure
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import AHEAD_MAX_S
 from controlplane.core.restore import keepers
 from controlplane.core.state.cluster_state import Node
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 
 NS = 1e9
-AHEAD_MAX_S = 86_400.0
-"""How far a node's clock may be ahead of ours. An incarnation is the time (ns) at which its agent started,
-and a newer one always wins: one from the far future would bar all later agents of the node."""
 
 
 def joined(state: ClusterState, event: ev.NodeJoined) -> None:

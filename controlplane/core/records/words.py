@@ -17,6 +17,10 @@ NEVER_STEP = 1 << 60
 NO_RANK = -1
 """Not a rank of a generation: a spare, or a member without a seat."""
 
+AHEAD_MAX_S = 86_400.0
+"""How far a node's clock may be ahead of a leader's. An incarnation is the time (ns) at which its agent
+started, and a newer one always wins: one from the far future would bar all later agents of the node."""
+
 
 class MemberPhase(StrEnum):
     """Where one member stands, as its agent reports it. A member is one process; a restart is a new

@@ -25,7 +25,9 @@ async def node() -> AsyncIterator[NodeDaemon]:
     with folder() as base:
         paths = Paths(base, base / "shm")
         paths.create()
-        made = NodeDaemon(AgentSettings(coordinator="127.0.0.1:1"), "n0", "127.0.0.1", 2, paths)
+        made = NodeDaemon(
+            AgentSettings(coordinator="127.0.0.1:1"), "n0", "127.0.0.1", 2, paths, incarnation=1
+        )
         try:
             yield made
         finally:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 from controlplane.core.records import effects
 from controlplane.core.records.model import MemberPhase
-from tests.agent.support import AgentProcess, Leader, folder, launch, spec
+from tests.agent.support import AgentProcess, Leader, folder, launch, spec, until
 
 SAVES = """
 import os, socket, sys, time
@@ -20,6 +23,13 @@ time.sleep(4)
 print("saved", flush=True)
 """
 
+ENDS = """
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.02)
+sys.exit(3)
+"""
+
 
 async def test_what_a_rank_does_after_the_end_of_its_job_is_its_own_matter(leader: Leader) -> None:
     """It has closed its session, and is silent for longer than a rank may be: it saves the model."""
@@ -33,3 +43,22 @@ async def test_what_a_rank_does_after_the_end_of_its_job_is_its_own_matter(leade
         await agent.end()
         assert status.failure is None or status.failure.exit_code == 0, status.failure
         assert "job.0 ended: well" in agent.err()
+
+
+async def test_while_there_is_no_leader_the_age_of_a_failure_grows(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    """Else what it costs to be without a leader is no part of what the incident cost."""
+    script = agent.base / "script.py"
+    script.write_text(ENDS)
+    await leader.order(launch("job.0", spec(script, str(agent.base / "end"))))
+    await leader.phase("job.0", MemberPhase.STARTING)
+    leader.leave()
+    (agent.base / "end").touch()
+    await until(lambda: "job.0 ended" in agent.err(), "it ends")
+    ended = time.monotonic()
+    await asyncio.sleep(1.5)
+    leader.lead(2)
+    (status,) = (await leader.hello(2)).joined.members
+    assert status.failure is not None and status.failure.exit_code == 3
+    assert 1.5 <= status.failure.age_s <= time.monotonic() - ended + 1

@@ -59,6 +59,7 @@ async def test_a_full_memory_is_waited_for_and_told(base: Path, small: Path, lea
     await leader.order(launch("job.0", spec(script(agent, "pass"))))
     told = await until(lambda: [s for s in leader.reports("job.0") if s.no_room], "what is in the way")
     assert told[0].phase is MemberPhase.LAUNCHED and f"No space left on device: '{small}" in told[0].no_room
+    assert told[0].no_room.endswith("; make room there, and it is started")
     assert not leader.of(events.OrderFailed)
     ballast.unlink()
     assert (await leader.phase("job.0", MemberPhase.EXITED)).failure is None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,9 @@ from agent.host.ports import OfferedPort, route_address
 from agent.sensors.found import slots_here
 from agent.sensors.host import HostSensor
 from controlplane.settings import AgentSettings, SettingsError
-from tests.agent.support import folder
+from holdfast.pids import fields
+from tests.agent.support import folder, until_sync
+from tests.leashed import leashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +63,54 @@ def test_only_one_agent_per_folder(here: Path) -> None:
     with pytest.raises(SettingsError, match=f"agent of process {os.getpid()} already uses .*--run-dir"):
         FolderLock(here)
     lock.release()
+    FolderLock(here).release()
+
+
+def test_the_next_agent_is_the_newer_one_though_the_clock_was_set_back(here: Path) -> None:
+    """Else the leader would take it for an older one, and refuse it until the node counts as lost."""
+    hour_ns = 3600 * 10**9
+    ahead = time.time_ns() + hour_ns
+    (here / "agent.lock").write_text(f"4711 {ahead}\n")
+    for number in (1, 2):
+        lock = FolderLock(here)
+        assert lock.incarnation == ahead + number
+        lock.release()
+    for left in ("", "4711\n", "4711 x\n", f"4711 {ahead + 48 * hour_ns}\n"):  # no leader took the last one
+        (here / "agent.lock").write_text(left)
+        lock = FolderLock(here)
+        assert 0 <= time.time_ns() - lock.incarnation < hour_ns
+        lock.release()
+
+
+HOLDS = """
+import ctypes, pathlib, sys, threading, time
+from agent.host.paths import FolderLock
+lock = FolderLock(pathlib.Path(sys.argv[1]))
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("held", flush=True)
+if sys.argv[2] == "ends":
+    ctypes.CDLL(None).pthread_exit(None)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "way"),
+    [("ends", "it was killed, and a thread of it still waits"), ("stops", "it is stopped; .*kill -CONT")],
+)
+def test_an_agent_that_cannot_be_stopped_is_told_as_what_it_is(here: Path, what: str, way: str) -> None:
+    """One that was killed while a storage hangs is a zombie with a thread in the kernel."""
+    command = leashed([sys.executable, "-c", HOLDS, str(here), what])
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            if what == "stops":
+                process.send_signal(signal.SIGSTOP)
+            until_sync(lambda: fields(process.pid)[0] in "ZT", "it is so")
+            with pytest.raises(SettingsError, match=f"agent of process {process.pid} already uses .*{way}"):
+                FolderLock(here)
+        finally:
+            process.kill()
     FolderLock(here).release()
 
 

@@ -49,10 +49,14 @@ class LoggingHand(Hand):
         self.logs = RankLogs(self.paths, self.state, LIMIT_BYTES)
         self.sender = LogSender(node, self.paths, self.logs, lambda: address, plain())
         self.deaf = False  # takes no orders to send a log
+        self.deaf_to = ""  # the member whose log it does not send
+        self.ignored = 0  # orders to send it
         self._obey[ReadLog] = self._send_log
 
     async def _send_log(self, order: ReadLog) -> None:
-        if not self.deaf:
+        if self.deaf_to and order.member == self.deaf_to:
+            self.ignored += 1
+        elif not self.deaf:
             self.sender.order(order)
 
     async def report(self, member: str, **changes: Any) -> None:

@@ -108,6 +108,34 @@ async def test_a_log_that_breaks_off_goes_on_where_it_was(stage: LogStage, capsy
     await asyncio.gather(following, return_exceptions=True)
 
 
+async def test_what_a_process_wrote_before_its_end_is_shown_though_its_log_broke_off(
+    stage: LogStage, capsys: Captured
+) -> None:
+    """The agent is away while the rank writes its last words; when it is back, the rank has a successor."""
+    first, hand = stage.log(1, b"before\n"), stage.holder(1)
+    following = asyncio.create_task(stage.logs(JOB, "--rank", "1", "-f"))
+    found = [capsys.readouterr()]
+
+    def says(words: str) -> bool:
+        found.append(capsys.readouterr())
+        return words in "".join(each.out + each.err for each in found)
+
+    await until(lambda: says("before"))
+    hand.deaf_to = first
+    await hand.sender.close()
+    await until(lambda: says("broke off"))
+    stage.log(1, b"last words\n")
+    await hand.die(first)
+    await until(lambda: trains(stage) and stage.holder(1).member(1) != first)
+    stage.log(1, b"after\n")
+    await until(lambda: hand.ignored)  # it is told after a while that the agent does not answer
+    hand.deaf_to = ""
+    await until(lambda: says("after"))
+    assert "".join(each.out for each in found) == "before\nlast words\nafter\n"
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
 async def test_a_slow_reader_slows_the_agent_and_fills_no_memory(stage: LogStage) -> None:
     """8 MiB are asked for and not read: what waits is bounded. Then all of it comes, in order."""
     member, hand = stage.log(0, b""), stage.holder(0)

@@ -139,3 +139,23 @@ def test_a_checkpoint_that_is_suspect_is_shown_so_unless_it_is_bad() -> None:
     assert states == ["published", "suspect: replicas of the state differed", "chunk 3"]
     known = describe.checkpoint("20-1", status, [])
     assert ("Suspect", "replicas of the state differed") in known.facts
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ["doctor", "--coordinator", "127.0.0.1:1", "\udcff"],
+            "'\\udcff' is no text: nothing here has such a name",
+        ),
+        (["events", "--job", "\udcff", "--coordinator", "127.0.0.1:1"], "is no text"),
+        (["events", "--journal", "/proc/self/mem"], "Input/output error"),
+        (["replay", "x" * 5000], "File name too long"),
+    ],
+)
+def test_what_no_name_can_be_is_said_in_a_line(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line

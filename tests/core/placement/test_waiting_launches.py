@@ -71,3 +71,29 @@ def test_a_job_that_never_trained_ends_with_the_reason() -> None:
     effects = waits(stage, "j.1000000")
     (ended,) = [each.state for each in effects if isinstance(each, fx.StoreJob)]
     assert ended.phase is JobPhase.FAILED and FULL in ended.reason
+
+
+def test_a_launcher_that_does_not_act_is_told_at_half_of_its_time() -> None:
+    """It is stopped, say: nothing else would say for two minutes what the job waits for."""
+    stage = running()
+    stage.do("report j.1000001 exited cause=signaled signal=9", "report j.1000000 ready held=7 gen=1")
+
+    def told() -> list[str]:
+        found = [each for each in stage.cluster.state.findings.values() if each.kind == "rank_unstarted"]
+        return [each.reason for each in found]
+
+    limit_s = stage.cluster.state.settings.launch_timeout_s
+    stage.do("report j.1000002 launched")
+    for _ in range(int(limit_s / 20) - 1):
+        stage.do("wait 10")
+        beat(stage)
+    assert told() == []
+    stage.do("wait 12")
+    (reason,) = told()
+    assert reason == (
+        "rank 1 cannot be started on b now, and the others wait for it: its launcher has not done it for "
+        f"{limit_s / 2:.0f} s (is that process stopped, or the host too busy?) and is given up after "
+        f"{limit_s:.0f} s"
+    )
+    stage.do("report j.1000002 starting", "report j.1000002 ready held=-1", "wait 2")
+    assert told() == []
