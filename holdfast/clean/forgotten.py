@@ -200,7 +200,7 @@ class ForgottenState:
     def _look(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
         """`own`: the variables of the functions that lead to the loop; None: they run."""
         things = self.things() if self.things is not None else []
-        held = _held([*self._tracked.small.values(), *self._placed()])
+        held = [*_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         kept = _memory(self._tracked)
         found: dict[str, Hashable] = _switches()
@@ -340,6 +340,13 @@ def _held(things: list[Any]) -> list[Any]:
     inner = [each for thing in things for each in getattr(thing, "__dict__", {}).values()]
     parts = [part for each in inner if type(each) in (list, tuple) for part in each[:ITEMS_MAX]]
     return [*things, *(each for each in (*inner, *parts) if type(each) not in PLAIN)]
+
+
+def _options(tracked: TrackedState) -> Iterator[dict[str, Any]]:
+    """Groups and states of tracked optimizers: a script may have them in variables of its own."""
+    for optimizer in tracked.optimizers:
+        yield from optimizer.param_groups
+        yield from (each for each in optimizer.state.values() if isinstance(each, dict))
 
 
 def _memory(tracked: TrackedState) -> set[int]:

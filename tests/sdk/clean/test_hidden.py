@@ -44,3 +44,20 @@ def test_what_a_step_sets_in_place_of_a_value_of_the_class_is_named(caplog: pyte
             patience.waited = 1
 
     assert "patience.waited" in told(caplog, step)
+
+
+def test_groups_and_states_of_a_tracked_optimizer_are_kept_by_whatever_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    group, held = optimizer.param_groups[0], optimizer.state[model.weight]
+
+    def step() -> None:
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        group["lr"] *= 0.9
+        held["looks"] = held.get("looks", 0) + 1
+
+    assert told(caplog, step, 5, model=model, optimizer=optimizer) == ""
+    assert "group['lr']" in told(caplog, step, 5, model=model)

@@ -51,7 +51,8 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), to
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
 best = Best()
-session.track(model=model, optimizer=optimizer, schedule=schedule, best=best)
+scaler = torch.amp.GradScaler("cpu", enabled=False)  # as scripts have it that train without float16
+session.track(model=model, optimizer=optimizer, schedule=schedule, best=best, scaler=scaler)
 data, target = torch.randn(N, 8), torch.randn(N, 2)
 
 
@@ -83,8 +84,9 @@ def train() -> str:
             rows = session.sample_indices(N, 24)
             loss = (ddp(data[rows]) - target[rows]).square().mean()
             maybe_die("forward", step)
-            loss.backward()
-            optimizer.step()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad()
         change(epoch)
     return digest()
