@@ -130,5 +130,5 @@ def _left_in_order(state: RankState) -> bool:
 def _forget_half_steps(state: RankState) -> None:
     """Clear GradScalers left between unscaling and update: they would not unscale in the step's retry."""
     for thing in state.tracked.small.values():
-        if isinstance(thing, torch.amp.GradScaler):
+        if isinstance(thing, torch.amp.GradScaler) and thing.is_enabled():
             thing._per_optimizer_states.clear()

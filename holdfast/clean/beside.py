@@ -1,5 +1,5 @@
-"""Notice what code changes that may change no tracked state: callbacks after a step, and what an elastic
-function does before its steps.
+"""Notice what code changes outside of steps: callbacks after a step, which may change no tracked state, and
+what an elastic function does before its steps and between two loops over them.
 
 A callback may be broken off anywhere, and runs again; what comes before the steps runs in each generation,
 over the state that was restored. Weights that a callback swaps for an evaluation and puts back are unchanged
@@ -9,7 +9,8 @@ Values on a device cost a wait for it: after a callback they are compared in the
 hundredth.
 
 What is small is put back if the code is broken off or comes before the steps: modes, options, small
-objects."""
+objects. What runs between two loops comes before the steps if both were over when the function was called
+again: the state that was restored has it in it. Else it counts (`ended`)."""
 
 from __future__ import annotations
 
@@ -114,6 +115,25 @@ class Beside:
         self._put_back()
         return moved
 
+    def values_moved(self) -> str:
+        """The name of a tensor that has other values now; "": none has."""
+        return self._moved(counted=False)
+
+    def ended(self) -> str:
+        """It has ended, and what it has changed counts. Returns what that is, in words; "": nothing is
+        seen."""
+        if not self.watching:
+            return ""
+        after = self._copy_small() or {}
+        moved = (name for name, kept in (self._small or {}).items() if _differ(kept, after.get(name)))
+        found = next(moved, "") or self._moved(counted=False) or self._unowned.moved()
+        if not found and _differ(self._options, options_of(self._optimizers)):
+            found = "the options of an optimizer"
+        if not found and not self._modes.same():
+            found = "which modules train, or which parameters"
+        self.unwatch()
+        return found
+
     def settle(self) -> str:
         """If it was broken off, put back what is small. Returns why that is not enough; "": it is."""
         if not self.watching:
@@ -151,3 +171,7 @@ class Beside:
             return [*self._unowned.parameters, *optimizer_states.tensors(self._optimizers)]
         held = [each for part in self._unowned.parts for each in (part._parameters, part._buffers) if each]
         return [tensor for each in held for tensor in each.values() if tensor is not None]
+
+
+def _differ(before: Any, after: Any) -> bool:
+    return any(habits.moved(before, after, "").values())

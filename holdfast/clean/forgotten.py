@@ -10,28 +10,28 @@ steps, and then after twice as many each time, so that they cost next to nothing
 tracked object is kept and not looked at. Of the variables of the functions that run, a look sees those that
 the loop gives no value: lists, arrays, generators, what functions within them close over; and, given or not,
 modules and objects of the script's classes that have stayed the same since the last look: an average of the
-weights. What a loop gives values is found in the text, where it is carried on (`loop_locals`)."""
+weights. What a loop gives values is found in the text, where it is carried on (`loop_locals`).
+
+What a step fills and empties again is the same at each of these looks. So where a step breaks off and will
+run again, another look is compared with the newest one."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import logging
-import operator
 import re
 import sys
 import weakref
-import zlib
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.clean import loop_locals, restarting
+from holdfast.clean import loop_locals
 from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, is_scripts, reached, variables_of
 from holdfast.clean.read_loaders import ReadLoaders
-from holdfast.clean.samples import ChosenValues
-from holdfast.state import digest, modes, randomness
+from holdfast.clean.samples import COUNTING, bits_of
+from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator
@@ -40,18 +40,6 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import TrackedState
 
 NAMED_MAX = 12
-_VALUES = 32
-"""Of each array, the values that are compared, if it is larger than _WHOLE_BYTES."""
-_WHOLE_BYTES, _ITEMS = 1 << 20, 1 << 14
-"""Up to these sizes, arrays, and lists of plain items, are compared as a whole."""
-_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), itertools.count)
-"""Iterators that know how many items are left, or where they are."""
-_COUNTING: dict[type[Any], tuple[str, ...]] = {
-    torch.optim.lr_scheduler.LRScheduler: ("last_epoch", "num_bad_epochs"),
-    torch.amp.GradScaler: ("_scale", "_growth_tracker"),
-}
-"""Objects of torch that a script has to track, and what in them tells that they have changed."""
 _FIRST = 3
 """A look comes after each of the first steps, and then after twice as many steps each time."""
 _CHANGED = (
@@ -69,6 +57,18 @@ _ANEW = (
     "where they were. If the steps depend on it, the training comes out differently when a rank dies. Use "
     "the number of the step, and for data session.loader, session.sampler or session.sample_indices"
 )
+_BROKEN = (
+    "a step broke off, and what is not tracked is not as it was: %s%s. It runs again with that in this "
+    "process, and without in one that replaces a dead rank. If it depends on it, the training comes out "
+    "differently. Set it anew where a step begins (a list that is emptied where it ends is still full), or "
+    "track it"
+)
+_COPIED = (
+    "the steps change %s%s, of which the workers of session.loader have copies. Those that run do not see "
+    "it, and those that begin after a failure do, so samples come out differently when a rank dies. Fetch "
+    "without workers (num_workers=0) and track it; or change the batch in the step, or take another data set "
+    "with its own loader and seed from that step on"
+)
 _GROWN = (
     "the steps give tracked modules tensors that they did not have before: %s%s. A process that replaces a "
     "dead rank does not have them and cannot take the state. Make them before "
@@ -81,16 +81,24 @@ _RESHAPED = (
 )
 _UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
 _REASON_MAX = 300
+_BEGINNING = re.compile(r"[^.\[]*(\.[^.\[]+)?")
 log = logging.getLogger("holdfast.sdk")
 
 
 class ForgottenState:
-    """What a script changes in its steps and does not track. Only rank 0 tells of it.
+    """What a script changes in its steps and does not track. Only rank 0 tells of it; of what a broken step
+    has left, each process that has it.
 
-    `placed`: gives objects that are kept otherwise: what loaders read."""
+    `placed`: gives objects that are kept otherwise: what loaders read. `copied`: by name, what the workers of
+    loaders have copies of, which are not kept even if it is tracked."""
 
-    def __init__(self, tracked: TrackedState, placed: Callable[[], list[Any]] = list) -> None:
-        self._tracked, self._placed = tracked, placed
+    def __init__(
+        self,
+        tracked: TrackedState,
+        placed: Callable[[], list[Any]] = list,
+        copied: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
+        self._tracked, self._placed, self._copied = tracked, placed, copied
         self.functions: list[Callable[..., Any]] = []
         """The elastic function that was called last, and what the script has called after its steps."""
         self.keep = "track that"
@@ -105,6 +113,7 @@ class ForgottenState:
         self._read: set[tuple[Hashable, int]] = set()  # functions, and where they were
         self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
         self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
+        self._own: dict[str, weakref.ref[Any] | None] = {}  # all of them that it has seen
         self._over = False  # a look has failed: there are no more
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
@@ -148,7 +157,7 @@ class ForgottenState:
         self._read.add((function, line))
         return new
 
-    def step_ended(self) -> None:
+    def step_ended(self, *, tells: bool = True) -> None:
         """A step has ended: look, if it is time."""
         self._steps += 1
         if self._over or (self._steps > _FIRST and self._steps & (self._steps - 1)):
@@ -156,12 +165,28 @@ class ForgottenState:
         try:
             before, self._seen = self._seen, self._look()
         except Exception as error:  # an object of the script has run code of its own: that is no failed step
-            self._over = True
-            log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
+            self._failed(error)
             return
         if before is not None:
-            self._tell(_changed(before, self._seen))
-        self._tell_grown(_tensors(self._tracked))
+            self._tell(_changed(before, self._seen), _CHANGED if tells else "")
+        if tells:
+            self._tell_grown(_tensors(self._tracked))
+
+    def broken_off(self) -> None:
+        """A step has broken off and runs again in this process: tell what it has left."""
+        if self._over or self._seen is None or self.things is not None:
+            return
+        own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
+        try:
+            left = _changed(self._seen, self._look(own))
+        except Exception as error:  # an object of the script has run code of its own
+            self._failed(error)
+            return
+        self._tell([name for name in left if _variable(name) not in self._own.keys() - own], _BROKEN)
+
+    def _failed(self, error: Exception) -> None:
+        self._over = True
+        log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
 
     def _tell_grown(self, now: dict[str, torch.Size]) -> None:
         if grown := sorted(now.keys() - self._tensors.keys()):
@@ -172,9 +197,10 @@ class ForgottenState:
             log.warning(_RESHAPED, *_shown(new))
         self._tensors |= now
 
-    def _look(self) -> dict[str, Hashable]:
+    def _look(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
+        """`own`: the variables of the functions that lead to the loop; None: they run."""
         things = self.things() if self.things is not None else []
-        held = _held([*self._tracked.small.values(), *self._placed()])
+        held = [*_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         kept = _memory(self._tracked)
         found: dict[str, Hashable] = _switches()
@@ -182,8 +208,12 @@ class ForgottenState:
         if self.things is not None:
             shared = around(things)
             found |= self._loaders.positions()
-        for name, value in reached(self.functions, skipped, shared | self._lasting(kept)):
-            bits = _bits(value, kept)
+        variables = shared | (self._lasting(kept) if own is None else own)
+        copied = self._copied()
+        seen = reached((), {id(each) for each in randomness.seeded()}, copied)
+        skipped |= {id(each) for each in copied.values()}
+        for name, value in itertools.chain(seen, reached(self.functions, skipped, variables)):
+            bits = bits_of(value, kept)
             if bits is not None:
                 found.setdefault(name, bits)
         return found
@@ -195,17 +225,21 @@ class ForgottenState:
         steady, local = _variables_of(self.functions[0]) if self.functions else ({}, {})
         before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
         steady |= {name: each for name, each in local.items() if name not in before or before[name]() is each}
+        self._own = {name: _reference(each) for name, each in steady.items()}
         return {
             name: each
             for name, each in steady.items()
             if id(each) not in tracked and not _is_kept(each, kept)
         }
 
-    def _tell(self, names: list[str]) -> None:
+    def _tell(self, names: list[str], text: str) -> None:
         new = [name for name in names if _root(name) not in self._told]
         self._told.update(map(_root, new))
-        if new:
-            log.warning(_CHANGED, *_shown(new))
+        copied = [name for name in new if _variable(name) in self._copied()]
+        rest = [name for name in new if name not in copied]
+        for which, said in ((copied, text and _COPIED), (rest, text)):
+            if which and said:
+                log.warning(said, *_shown(which))
 
 
 def _frames_to(function: Any) -> list[FrameType]:
@@ -238,8 +272,12 @@ def _variables_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _is_of_script(kind: type[Any]) -> bool:
-    held = issubclass(kind, (torch.nn.Module, *OPEN, *_COUNTING)) or is_scripts(kind.__module__)
+    held = issubclass(kind, (torch.nn.Module, *OPEN, *COUNTING)) or is_scripts(kind.__module__)
     return held and getattr(kind, "__weakrefoffset__", 0) > 0 and not issubclass(kind, type)
+
+
+def _reference(thing: Any) -> weakref.ref[Any] | None:
+    return weakref.ref(thing) if getattr(type(thing), "__weakrefoffset__", 0) > 0 else None
 
 
 def _is_kept(thing: Any, kept: Container[int]) -> bool:
@@ -278,7 +316,7 @@ def _kept_by(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str]:
-    """What has other bits now, the first name of all that begin with the same variable.
+    """What has other bits now, the first name of all within one attribute of a variable.
 
     What came or went is seen by its container."""
     names = (name for name, bits in after.items() if name in before and before[name] != bits)
@@ -288,9 +326,13 @@ def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[st
     return list(found.values())
 
 
-def _root(name: str) -> str:
-    """The variable that a name begins with."""
+def _variable(name: str) -> str:
     return re.split(r"[.\[]", name, maxsplit=1)[0]
+
+
+def _root(name: str) -> str:
+    """The variable that a name begins with, and the attribute of it: a trainer's `self` holds everything."""
+    return _BEGINNING.match(name)[0]  # type: ignore[index]  # it matches every name
 
 
 def _held(things: list[Any]) -> list[Any]:
@@ -300,69 +342,15 @@ def _held(things: list[Any]) -> list[Any]:
     return [*things, *(each for each in (*inner, *parts) if type(each) not in PLAIN)]
 
 
+def _options(tracked: TrackedState) -> Iterator[dict[str, Any]]:
+    """Groups and states of tracked optimizers: a script may have them in variables of its own."""
+    for optimizer in tracked.optimizers:
+        yield from optimizer.param_groups
+        yield from (each for each in optimizer.state.values() if isinstance(each, dict))
+
+
 def _memory(tracked: TrackedState) -> set[int]:
     """The addresses of the memory that tracked objects hold, with their gradients."""
     found = {storage for module in tracked.modules for storage in modes.storages(module)}
     grads = (each.grad for module in tracked.modules for each in module.parameters())
     return found | {modes.storage(each) for each in grads if each is not None}
-
-
-def _bits(value: Any, kept: Container[int]) -> Hashable:
-    """A few bytes that tell a value from what it becomes; None: it is not looked at. `kept`: addresses of
-    memory that is tracked."""
-    kind = type(value)
-    if kind in PLAIN:
-        return kind, hash(value) if kind in (str, bytes) else repr(value)
-    if issubclass(kind, torch.Tensor):
-        return _of_tensor(value, kept)
-    if issubclass(kind, list | tuple | dict | set | deque | bytearray):
-        return _of_items(value)
-    if randomness.is_generator(value):
-        return randomness.bits_of(value)
-    if counting := _counting(value):
-        return tuple(repr(getattr(value, name, None)) for name in counting)
-    return _of_iterator(value) if kind in _ITERATORS else _of_array(value)
-
-
-def _counting(value: Any) -> tuple[str, ...]:
-    """The attributes of an object of torch that tell that it has changed; (): it is not looked at."""
-    if restarting.is_restarting(value):
-        return ("_num_yielded",)
-    return next((names for base, names in _COUNTING.items() if issubclass(type(value), base)), ())
-
-
-def _of_items(value: Any) -> Hashable:
-    """How many there are; and of numbers and texts, what those are that are not looked at one by one."""
-    rest: list[Any] = []
-    if type(value) in (list, tuple, deque) and len(value) <= _ITEMS:
-        rest = list(itertools.islice(value, ITEMS_MAX, None))
-    return len(value), zlib.crc32(repr(rest).encode()) if {*map(type, rest)} <= {*PLAIN} else 0
-
-
-def _of_iterator(value: Any) -> Hashable:
-    return repr(value) if type(value) is itertools.count else operator.length_hint(value)
-
-
-def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:
-    if type(tensor) not in _TENSORS or tensor.layout is not torch.strided or modes.storage(tensor) in kept:
-        return None
-    if tensor.is_nested:
-        return None
-    readable = tensor.device.type == "cpu" and tensor.is_contiguous() and _has_memory(tensor)
-    return digest.writes(tensor), tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    """Whether the memory that a tensor is a view of is all there: a storage may be resized to nothing."""
-    reach = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
-    return tensor.untyped_storage().nbytes() >= reach
-
-
-def _of_array(value: Any) -> Hashable:
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is None or type(value) is not numpy.ndarray or value.dtype.hasobject:
-        return None
-    if value.flags.c_contiguous and value.nbytes <= _WHOLE_BYTES:
-        return value.shape, zlib.crc32(value)
-    flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
-    return value.shape, flat[:: max(value.size // _VALUES, 1)].tobytes()

@@ -70,6 +70,7 @@ class Guard:
         self._begun: list[int] = []
         self._ended: list[int] = []
         self._anchor = 0  # the step at whose start everything was kept
+        self._between = ""  # what was changed right before that, after a loop over steps: no boundary has it
         self._advanced = False  # an optimizer has stepped since then, in a complete step
         self._inside = False
         self.entered = False  # a step has begun in this generation
@@ -119,7 +120,9 @@ class Guard:
         if not built.same_objects(owned, self._owned.parameters):
             self._owned.arm(list(owned_parameters(self._tracked)))
             self._unowned.look_anew()
+        changed = self.beside.ended()
         if not self.carries:
+            self._between = changed
             self._keep(step, keep_random=keep_random)
             self._whole = None
             if whole and self._small is not None:
@@ -209,6 +212,10 @@ class Guard:
         elif self._whole is not None:
             self._rewind_whole()
             return self._anchor
+        elif self._between and not (self.moved or self._advanced):
+            self.reason = (
+                f"between two loops over steps, {self._between} had changed, which will happen again"
+            )
         elif not (self.moved or self._advanced):
             self.reason = (
                 (self._strays() if inside else "") or self._state_moved() or self._unowned.put_back()

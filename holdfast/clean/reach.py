@@ -245,6 +245,17 @@ def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{key}", value
     for kind in type(thing).__mro__:
         yield from _in_slots(name, thing, kind)
+    known: dict[str, Any] = own if isinstance(own, dict) else {}
+    for key, value in _given_by_class(type(thing)):
+        if key not in known and (base is None or not (key.startswith("_") or key in _OF_BASE)):
+            yield f"{name}.{key}", value
+
+
+def _given_by_class(kind: type[Any]) -> Iterator[tuple[str, Any]]:
+    """Numbers and texts that an object has from its class as long as it has none of its own."""
+    names = dict.fromkeys(key for each in kind.__mro__ if is_scripts(each.__module__) for key in vars(each))
+    held = ((key, inspect.getattr_static(kind, key)) for key in names if key[:2] != "__")
+    return ((key, value) for key, value in held if type(value) in PLAIN)
 
 
 def _in_slots(name: str, thing: Any, kind: type[Any]) -> Iterator[tuple[str, Any]]:

@@ -1,23 +1,42 @@
-"""Compare a few values of many tensors with what they were: of each, some words spread over its memory.
+"""Tell values from what they become: of many tensors some words spread over the memory of each, and a few
+bytes of whatever else a script keeps.
 
 Host memory is read without torch: one operation for each tensor would take longer than all else that a step
 is watched with. What is on another device is compared together, so that the host waits for it once."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import itertools
+import operator
+import sys
+import zlib
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from holdfast.state import digest
+from holdfast.clean import restarting
+from holdfast.clean.reach import ITEMS_MAX, PLAIN
+from holdfast.state import digest, modes, randomness
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Container, Hashable, Iterable
 
 VALUES = 32
 """Values of each tensor that are compared."""
 _WORDS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q", 16: "Q"}
 """By the size of a value in bytes, as what its memory is read; a larger value is read in parts."""
+
+_WHOLE_BYTES, _ITEMS = 1 << 20, 1 << 14
+"""Up to these sizes, arrays, and lists of plain items, are compared as a whole."""
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_ITERATORS: tuple[type[Any], ...] = (type(iter([])), type(iter(())), type(iter(range(0))), itertools.count)
+"""Iterators that know how many items are left, or where they are."""
+COUNTING: dict[type[Any], tuple[str, ...]] = {
+    torch.optim.lr_scheduler.LRScheduler: ("last_epoch", "num_bad_epochs"),
+    torch.amp.GradScaler: ("_scale", "_growth_tracker"),
+}
+"""Objects of torch that a script has to track, and what in them tells that they have changed."""
 
 Numbered = tuple[int, torch.Tensor]
 """A tensor that is contiguous and not empty, and its number."""
@@ -104,3 +123,64 @@ class DeviceValues:
                 rows = zip(some, parts, strict=True)
                 found |= {index for (index, values), part in rows if not digest.same_bits(values, part)}
         return found
+
+
+def bits_of(value: Any, kept: Container[int]) -> Hashable:
+    """A few bytes that tell a value from what it becomes; None: it is not looked at. `kept`: addresses of
+    memory that is tracked."""
+    kind = type(value)
+    if kind in PLAIN:
+        return kind, hash(value) if kind in (str, bytes) else repr(value)
+    if issubclass(kind, torch.Tensor):
+        return _of_tensor(value, kept)
+    if issubclass(kind, list | tuple | dict | set | deque | bytearray):
+        return _of_items(value)
+    if randomness.is_generator(value):
+        return randomness.bits_of(value)
+    if counting := _counting(value):
+        return tuple(repr(getattr(value, name, None)) for name in counting)
+    return _of_iterator(value) if kind in _ITERATORS else _of_array(value)
+
+
+def _counting(value: Any) -> tuple[str, ...]:
+    """The attributes of an object of torch that tell that it has changed; (): it is not looked at."""
+    if restarting.is_restarting(value):
+        return ("_num_yielded",)
+    return next((names for base, names in COUNTING.items() if issubclass(type(value), base)), ())
+
+
+def _of_items(value: Any) -> Hashable:
+    """How many there are; and of numbers and texts, what those are that are not looked at one by one."""
+    rest: list[Any] = []
+    if type(value) in (list, tuple, deque) and len(value) <= _ITEMS:
+        rest = list(itertools.islice(value, ITEMS_MAX, None))
+    return len(value), zlib.crc32(repr(rest).encode()) if {*map(type, rest)} <= {*PLAIN} else 0
+
+
+def _of_iterator(value: Any) -> Hashable:
+    return repr(value) if type(value) is itertools.count else operator.length_hint(value)
+
+
+def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:
+    if type(tensor) not in _TENSORS or tensor.layout is not torch.strided or modes.storage(tensor) in kept:
+        return None
+    if tensor.is_nested:
+        return None
+    readable = tensor.device.type == "cpu" and tensor.is_contiguous() and _has_memory(tensor)
+    return digest.writes(tensor), tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether the memory that a tensor is a view of is all there: a storage may be resized to nothing."""
+    reach = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return tensor.untyped_storage().nbytes() >= reach
+
+
+def _of_array(value: Any) -> Hashable:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or value.dtype.hasobject:
+        return None
+    if value.flags.c_contiguous and value.nbytes <= _WHOLE_BYTES:
+        return value.shape, zlib.crc32(value)
+    flat = value.reshape(-1) if value.flags.c_contiguous else value.flat
+    return value.shape, flat[:: max(value.size // VALUES, 1)].tobytes()

@@ -98,6 +98,13 @@ class Unowned:
     def keep(self) -> None:
         """Copy what may move, as at a step's start."""
         self._copies.keep()
+        self._copies.note_versions()
+
+    def moved(self) -> str:
+        """The name of a tensor that has moved since `keep`, or of one that is too large to tell; "": none."""
+        changed = (name for name, (moved, _) in self._copies.changes().items() if moved)
+        written = (still.place.name for still in self._stills if not still.unwritten())
+        return next(chain(changed, written, self._too_large), "")
 
     def rewind(self) -> None:
         """Put back what was copied."""

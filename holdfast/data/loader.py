@@ -76,6 +76,11 @@ class Loader(Taking):
         self._batches: Iterator[FetchedBatch] | None = None
         self._next = -1  # the step of the workers' next batch
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether other processes fetch the samples, from copies of the data set."""
+        return self._torch.num_workers > 0
+
     def from_script(self) -> dict[str, Any]:
         """The data set and what its samples are collated with, by their names: the steps may change them."""
         return self._given

@@ -231,9 +231,9 @@ class SampleStreams:
         """Notify this consumer of steps from now on."""
         self._consumers.add(consumer)
 
-    def from_script(self) -> dict[str, Any]:
-        """What the script has given to loaders, by name."""
-        loaders = (each for each in list(self._consumers) if hasattr(each, "from_script"))
+    def from_script(self, having: str = "from_script") -> dict[str, Any]:
+        """What the script has given to loaders, by name: to those that have this."""
+        loaders = (each for each in list(self._consumers) if getattr(each, having, None))
         return {name: given for each in loaders for name, given in each.from_script().items()}
 
     def placed(self) -> list[Any]:

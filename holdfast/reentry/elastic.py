@@ -296,10 +296,12 @@ class _Loop:
         """Leave the generation: undo or complete the step that broke, and keep what is clean."""
         state = self._state
         snapshotting.settle(state)
+        again = state.phase == "running" and state.guard.left_half
         if state.phase == "running":
             before, state.clean.step = state.completed, state.guard.settle(state.completed)
             if state.clean.step > before:  # only the step's tail was cut off: it counts
                 stepping.record(self._runtime, before)
+                again = False
             state.uncommitted.clear()
             state.ended = state.clean.step if state.clean.step >= 0 else before
         state.completed = state.clean.step if state.clean.step >= 0 else state.completed
@@ -311,6 +313,8 @@ class _Loop:
             leaving.stow(state)
         values = (state.generation, state.completed, error)
         recovery_log.write(self._agent, logging.INFO, "left generation %d at step %d: %s", *values)
+        if again:
+            self._runtime.forgotten.broken_off()
         if state.clean.step < 0 and state.guard.reason:
             recovery_log.write(self._agent, logging.INFO, "its state is not clean: %s", state.guard.reason)
 
@@ -332,6 +336,7 @@ class _Loop:
         self._state.check_interrupted()
         self._state.entry.last_step = self._state.completed + 1  # a step left by `break` is the last one too
         stepping.after_break(self._runtime)
+        self._state.guard.beside.unwatch()
         stepping.commit(self._runtime)
         ending.settle_numbers(self._runtime)
         ending.keep_value(self._state, self._name, self._result)

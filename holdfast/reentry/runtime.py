@@ -106,7 +106,9 @@ class Runtime:
         self.collectives = CollectiveProof(state)
         self.mistakes = MisuseChecks(state, self.collectives)
         self.after_step = AfterStep(state)
-        self.forgotten = ForgottenState(state.tracked, self.streams.placed)
+        self.forgotten = ForgottenState(
+            state.tracked, self.streams.placed, functools.partial(self.streams.from_script, "has_workers")
+        )
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)

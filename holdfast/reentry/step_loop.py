@@ -6,6 +6,7 @@ is dropped, and the next generation begins another one at the step where the sta
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.holds import Holds
     from holdfast.reentry.runtime import Runtime
 
+log = logging.getLogger("holdfast.sdk")
 _HOLD_LOOK_S = 0.02
 """The pause between two looks whether a step that is held may begin."""
 
@@ -58,6 +60,8 @@ class StepLoop:
             while self.left():
                 yield self.begin()
                 self.end()
+            if self._state.agent is not None:
+                stepping.watch_for_overwriting(self._runtime)
         finally:
             self.leave()
 
@@ -92,8 +96,8 @@ class StepLoop:
         stepping.complete(runtime)
         runtime.profiler.end_step()
         state.times.complete(state.completed - 1, state.generation, runtime.streams.taken)
-        if self._tells:
-            runtime.forgotten.step_ended()
+        if state.agent is not None:
+            runtime.forgotten.step_ended(tells=self._tells)
 
     def leave(self) -> None:
         """Leave the loop: its steps are done, or it is broken off, perhaps inside of a step."""
@@ -140,8 +144,17 @@ def counted(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> 
             "over all of them, as in `for step in session.steps(epochs * per_epoch)`, with `epoch = step // "
             "per_epoch`; or give each loop the number of steps at its end"
         )
+    if loop.left() and runtime.state.step < entry.counted != total and runtime.state.rank == 0:
+        log.warning(_LEFT, total, entry.counted, runtime.state.step)
     entry.counted = max(entry.counted, total)
     return loop
+
+
+_LEFT = (
+    "steps(%d): the loop before this one, over steps(%d), was left at step %d. After a failure the function "
+    "is called again, and the steps that are left fall to that loop: what this one does is not done. Let one "
+    "loop decide in each step what to do, by tracked state; or put the loops in two elastic functions"
+)
 
 
 def begin_step(runtime: Runtime, total: int, seed: int | str | None, tail: str) -> int | None:

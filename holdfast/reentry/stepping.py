@@ -42,19 +42,33 @@ def watch_for_overwriting(runtime: Runtime) -> None:
 def refuse_overwriting(runtime: Runtime) -> None:
     """See that what came before the first step has left the state that was restored.
 
-    Where training begins, it may change what it begins with; rank 0 tells that it may not do so again. Raises
-    SessionError if it has done so later."""
+    Where training begins, it may change what it begins with; rank 0 tells that it may not do so again. So it
+    may after a loop that has just ended. Raises SessionError if it has done so later."""
     state = runtime.state
     beside, name = state.guard.beside, runtime.forgotten.entered_function.__name__
     if not beside.watching:
         return
-    if not state.entry.fresh:
+    if state.step and state.step == state.entry.counted:
+        _tell_of_changes_between(state, name)
+    elif not state.entry.fresh:
         if changed := beside.overwritten():
             raise SessionError(_OVERWRITTEN.format(name=name, changed=changed))
     elif (changed := beside.changed_values()) and state.rank == 0:
         log.warning(_OVERWRITES, name, changed)
 
 
+def _tell_of_changes_between(state: RankState, name: str) -> None:
+    if state.rank or state.entry.told_between or not (changed := state.guard.beside.values_moved()):
+        return
+    state.entry.told_between = True
+    log.warning(_OVERWRITES_BETWEEN, name, changed)
+
+
+_OVERWRITES_BETWEEN = (
+    "%s changes %s between two loops over steps. After a failure in the later one it is called again, with "
+    "the state that training has come to, and is refused if it overwrites that. Do it in a step, as in "
+    "`if step == ...:`"
+)
 _OVERWRITES = (
     "%s changes %s before its first step. After a failure it is called again, with the state that training "
     "has come to, and is refused if it overwrites that: do it before the function is called"
@@ -62,7 +76,8 @@ _OVERWRITES = (
 _OVERWRITTEN = (
     "{name} has changed {changed} before its first step. It is called again after a failure, with the state "
     "that training has come to, and would train on with what it has put in its place: initial weights, or a "
-    "checkpoint of the script's own. Do that before the function is called; Holdfast restores what is tracked"
+    "checkpoint of the script's own. Do that before the function is called, or, between two loops over "
+    "steps, in a step; Holdfast restores what is tracked"
 )
 
 

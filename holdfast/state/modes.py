@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.errors import RestoreError
-from holdfast.state import shards
+from holdfast.state import built, shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -169,6 +169,16 @@ class ModesAtStart:
             (optimizer, [(group, list(group["params"])) for group in optimizer.param_groups])
             for optimizer in optimizers
         ]
+
+    def same(self) -> bool:
+        """Whether modes and groups are as they were then."""
+        groups = (
+            len(optimizer.param_groups) == len(kept)
+            and all(built.same_objects(group["params"], parameters) for group, parameters in kept)
+            for optimizer, kept in self._groups
+        )
+        modes = (list(map(_training, self._parts)), list(map(_requires_grad, self._parameters)))
+        return modes == (self._training, self._grads) and all(groups)
 
     def restore(self) -> None:
         """Put the modes and groups back."""

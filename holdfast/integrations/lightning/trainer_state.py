@@ -69,7 +69,7 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
         config.scheduler.load_state_dict(state)
     trainer.precision_plugin.load_state_dict(kept["precision"])
     scaler = getattr(trainer.precision_plugin, "scaler", None)
-    if scaler is not None:  # broken off between unscaling and update, it would not unscale again
+    if scaler is not None and scaler.is_enabled():  # left after unscaling, it would not unscale again
         scaler._per_optimizer_states.clear()
     for callback, state in zip(trainer.checkpoint_callbacks, kept["checkpoints"], strict=True):
         vars(callback).update(state)

@@ -35,7 +35,23 @@ def test_a_loop_in_each_epoch_is_refused() -> None:
         trained(3, 3)
 
 
-def test_a_loop_that_was_left_may_be_gone_on_with() -> None:
+def test_another_loop_behind_one_that_was_left_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    session = Session()
+    session.track(model=torch.nn.Linear(2, 1))
+
+    @session.elastic
+    def train() -> None:
+        for step in session.steps(4):
+            if step == 1:
+                break
+        list(session.steps(6))
+
+    train()
+    session.close()
+    assert "steps(6): the loop before this one, over steps(4), was left at step" in caplog.text
+
+
+def test_a_loop_that_was_left_may_be_gone_on_with(caplog: pytest.LogCaptureFixture) -> None:
     session = Session()
     session.track(model=torch.nn.Linear(2, 1))
     done: list[int] = []
@@ -50,4 +66,4 @@ def test_a_loop_that_was_left_may_be_gone_on_with() -> None:
 
     train()
     session.close()
-    assert sorted(set(done)) == [0, 1, 2, 3]
+    assert sorted(set(done)) == [0, 1, 2, 3] and not caplog.text
