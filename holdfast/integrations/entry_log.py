@@ -46,7 +46,9 @@ class EntryLog:
         if self._session.rank != 0:
             return True
         self._give()
-        return self._writer.finish(self._values[0].step if self._values else self._next, timeout_s)
+        done = self._writer.finish(self._values[0].step if self._values else self._next, timeout_s)
+        self._given.clear()  # whoever opens the log anew is given all, and knows what it has
+        return done
 
     def state_dict(self) -> dict[str, Any]:
         """The newest entries, as JSON lines, and apart from them in which generations they were computed."""

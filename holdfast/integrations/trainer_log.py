@@ -121,8 +121,15 @@ class TrainerLog:
         self._calls.clear()
 
     def log(self, index: int, step: int | None, values: Mapping[str, Any]) -> None:
-        """A call to this logger, in a step. It counts when the step ends, and only that of rank 0."""
-        self._calls.append((index, step, self._numbers(index, values)))
+        """A call to this logger, in a step. It counts when the step ends, and only that of rank 0.
+
+        Outside of the elastic functions it is written at once, by the process that is rank 0 then."""
+        numbers, each = self._numbers(index, values), self._logs[index]
+        if self._session.runtime.state.entry.inside or each.found is None:
+            self._calls.append((index, step, numbers))
+        elif not self._session.catching_up:
+            each.put_last(step, numbers)
+            each.finish()
 
     def log_all(self, step: int, values: Mapping[str, Any]) -> None:
         """A call to all loggers."""

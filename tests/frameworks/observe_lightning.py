@@ -51,6 +51,7 @@ for _event in (
     *("on_train_start", "on_train_epoch_start", "on_train_epoch_end", "on_train_end", "on_exception"),
     "on_before_optimizer_step",
     *("on_validation_start", "on_validation_batch_end", "on_validation_end", "on_save_checkpoint"),
+    *("on_test_start", "on_test_batch_end", "on_test_end"),
 ):
     setattr(Recorder, _event, _recorder(_event))
 

@@ -126,6 +126,7 @@ PLAIN: tuple[Case, ...] = (
     _plain("hf_plain_average", "hf_average.py", AVERAGE_PORT, _HF_AVERAGE),
     _plain("lightning_plain", "lightning_trainer.py", LIGHTNING_PORT, _LIGHTNING),
     _plain("lightning_plain_again", "lightning_again.py", LIGHTNING_PORT, ()),
+    _plain("lightning_plain_tested", "lightning_tested.py", LIGHTNING_PORT, ()),
     _plain("lightning_plain_metrics", "lightning_metrics.py", LIGHTNING_PORT, _LIGHTNING_METRICS),
     replace(
         _plain("lightning_plain_parts", "lightning_parts.py", LIGHTNING_PORT, ()),

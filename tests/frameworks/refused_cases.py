@@ -28,6 +28,7 @@ _LOCAL = (
 )
 
 _VALIDATES = "        DataLoader(data, batch_size=12),"
+_PREDICTS = "    Model.forward = Model._loss\n    trainer.predict(\n        None,\n"
 
 
 def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
@@ -84,11 +85,13 @@ REFUSED: tuple[Case, ...] = (
         ),
         setting=(("    trainer = Trainer(", _WEIGHTED),),
     ),
-    _refused(
-        *("lightning", "evaluation", "lightning_trainer.py"),
-        "Lightning: trainer.validate, test and predict are not supported with HoldfastStrategy: ",
-        *LIGHTNING_PORT,
-        (_VALIDATES, f"{_VALIDATES}\n    )\n    trainer.validate(\n        None,\n{_VALIDATES}"),
+    replace(
+        _refused(
+            *("lightning", "prediction", "lightning_trainer.py"),
+            "Lightning: trainer.predict is not supported with HoldfastStrategy: ",
+            *LIGHTNING_PORT,
+        ),
+        setting=((_VALIDATES, f"{_VALIDATES}\n    )\n{_PREDICTS}{_VALIDATES}"),),
     ),
     _refused(
         *("lightning", "average", "lightning_trainer.py"),

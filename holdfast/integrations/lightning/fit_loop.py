@@ -76,7 +76,7 @@ class ElasticFitLoop(_FitLoop):
                 self._progress.take(told)
         except SystemExit as leaving:
             if leaving.code == 0 or not self._prepared:
-                self._leave_unheard()
+                strategy.leave_unheard()
             raise
 
     def _things(self) -> list[Any]:
@@ -87,10 +87,6 @@ class ElasticFitLoop(_FitLoop):
             found += [*counting_samplers(each), *own_data(each.dataset, each.collate_fn)]
             found += OwnGenerators(each.dataset, each.collate_fn, order_of(each)).known()
         return found
-
-    def _leave_unheard(self) -> None:
-        """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""
-        self.trainer.callbacks, self.trainer.loggers = [], []
 
     def _generation(self) -> dict[str, Any]:
         """Train from the newest boundary to the end. Returns what the fit has come to."""

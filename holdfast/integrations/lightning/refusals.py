@@ -69,27 +69,32 @@ def check_options(options: Iterable[str]) -> None:
 
 def check_trainer(trainer: Any) -> None:
     """Raise SessionError if the trainer or its module asks for what is not kept."""
-    module = trainer.lightning_module
-    if not module.automatic_optimization:
+    if not trainer.lightning_module.automatic_optimization:
         raise SessionError(
             "Lightning: automatic_optimization=False is not supported: nothing says where a step ends. Use "
             "automatic optimization, or a loop of your own with Session"
         )
-    if module._compiler_ctx is not None or any(map(is_compiled, module.modules())):
-        raise SessionError(f"Lightning: torch.compile is not supported: {COMPILED}")
+    check_module(trainer)
     _check_callbacks(trainer.callbacks)
-    sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
-    if sharded is not None:
-        raise SessionError(
-            f"Lightning: the parameter {sharded} is a DTensor (fully_shard, tensor parallel): sharded state "
-            "is not supported under HoldfastStrategy; use a loop of your own with Session"
-        )
     if getattr(trainer, "_val_check_time_interval", None) is not None:
         raise SessionError(
             "Lightning: val_check_interval as a time is not supported: give a number of batches"
         )
     if trainer.reload_dataloaders_every_n_epochs:
         raise SessionError("Lightning: reload_dataloaders_every_n_epochs is not supported: leave it out")
+
+
+def check_module(trainer: Any) -> None:
+    """Raise SessionError for a module whose state is not kept."""
+    module = trainer.lightning_module
+    if module._compiler_ctx is not None or any(map(is_compiled, module.modules())):
+        raise SessionError(f"Lightning: torch.compile is not supported: {COMPILED}")
+    sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
+    if sharded is not None:
+        raise SessionError(
+            f"Lightning: the parameter {sharded} is a DTensor (fully_shard, tensor parallel): sharded state "
+            "is not supported under HoldfastStrategy; use a loop of your own with Session"
+        )
 
 
 def _check_callbacks(callbacks: Iterable[Any]) -> None:
@@ -149,10 +154,13 @@ def check_loader(fetcher: Any) -> None:
         raise SessionError(f"Lightning: a {kind} for training is not supported: use torch's DataLoader")
 
 
-def refuse_evaluation() -> NoReturn:
-    """Raise SessionError for an evaluation outside of fit()."""
-    raise SessionError(
-        "Lightning: trainer.validate, test and predict are not supported with HoldfastStrategy: outside of "
-        "fit() there is no process group, and each rank would report its own share of the data. Validate in "
-        "fit(), or evaluate with another Trainer without HoldfastStrategy (devices=1)"
-    )
+def evaluation(trainer: Any) -> str:
+    """What a trainer does outside of fit(): "validate" or "test". Raises SessionError for predict."""
+    name = str(trainer.state.fn.value)
+    if name == "predict":
+        raise SessionError(
+            "Lightning: trainer.predict is not supported with HoldfastStrategy: each rank has predictions of "
+            "its own share of the data, which die with it. Predict with another Trainer without "
+            "HoldfastStrategy (devices=1), or write them in test_step"
+        )
+    return name

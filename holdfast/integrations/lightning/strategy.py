@@ -16,6 +16,7 @@ from lightning_utilities.core.rank_zero import rank_zero_only as utils_rank_zero
 from holdfast.integrations import versions
 from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.environment import HoldfastEnvironment
+from holdfast.integrations.lightning.evaluation import ElasticEvaluationLoop
 from holdfast.integrations.lightning.exports import Exports
 from holdfast.integrations.lightning.fit_loop import ElasticFitLoop
 from holdfast.session import Session
@@ -83,7 +84,8 @@ class HoldfastStrategy(DDPStrategy):
     def setup(self, trainer: Any) -> None:
         """Set the trainer up, but for the process group and the wrapper: those come with each generation."""
         if trainer.state.fn != TrainerFn.FITTING:
-            refusals.refuse_evaluation()
+            self._set_evaluation_up(trainer)
+            return
         refusals.check_trainer(trainer)
         if self.session.catching_up:  # the module gets its state in the fit() that runs
             trainer.num_sanity_val_steps = 0
@@ -99,6 +101,21 @@ class HoldfastStrategy(DDPStrategy):
         refusals.check_optimizers(self.optimizers)
         if not isinstance(trainer.fit_loop, ElasticFitLoop):
             trainer.fit_loop = ElasticFitLoop.instead_of(trainer.fit_loop)
+
+    def _set_evaluation_up(self, trainer: Any) -> None:
+        name = f"{refusals.evaluation(trainer)}_loop"
+        refusals.check_module(trainer)
+        self.accelerator.setup(trainer)
+        self.model = self.precision_plugin.convert_module(self.model)
+        self.model_to_device()
+        self.setup_precision_plugin()
+        if not isinstance(getattr(trainer, name), ElasticEvaluationLoop):
+            setattr(trainer, name, ElasticEvaluationLoop.instead_of(getattr(trainer, name)))
+
+    def leave_unheard(self) -> None:
+        """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""
+        trainer = self.lightning_module.trainer
+        trainer.callbacks, trainer.loggers = [], []
 
     def wrap(self) -> None:
         """Wrap the module for this generation's group."""

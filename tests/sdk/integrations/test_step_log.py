@@ -122,6 +122,14 @@ def test_a_state_with_everything_in_its_lines_is_read() -> None:
     assert lines[1:-1] == [(4, {"loss": 4.0}), (5, "generation 2: it went on"), (5, {"loss": 5.0})]
 
 
+def test_a_log_that_is_finished_twice_is_opened_anew_with_all_that_is_kept() -> None:
+    log, lines = train(lambda log, step: log({"loss": step}))
+    assert log.finish() and log.finish()
+    first, second = lines[: lines.index(("close", True)) + 1], lines[lines.index(("close", True)) + 1 :]
+    assert [line[0] for line in first] == ["open", 0, 1, 2, "close"]
+    assert [line[0] for line in second] == ["open", 1, 2, "close"], "it drops, or knows, what it has"
+
+
 def test_what_cannot_be_logged_is_refused() -> None:
     with pytest.raises(SessionError, match=r"StepLog: loss=\[1\] is not a number; give a float"):
         train(lambda log, _: log({"loss": [1]}))  # type: ignore[dict-item]

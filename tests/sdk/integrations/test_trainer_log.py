@@ -39,8 +39,9 @@ class Listed(LoggerRun):
         return self
 
     def write(self, number: int, values: Mapping[str, float]) -> None:
-        """Write an entry."""
-        self.lines.append((number, dict(values)))
+        """Write an entry, unless it is there."""
+        if number not in [line[0] for line in self.lines]:
+            self.lines.append((number, dict(values)))
 
     def note(self, number: int, text: str) -> None:
         """Write a text."""
@@ -69,7 +70,7 @@ def train(log: TrainerLog, session: Session, body: Callable[[int], object], step
     run()
 
 
-def test_each_call_is_an_entry_and_those_after_the_last_step_are_too() -> None:
+def test_each_call_is_an_entry_and_those_after_the_training_are_too() -> None:
     session, run = Session(), Listed()
     log = TrainerLog(session, [run])
 
@@ -79,17 +80,18 @@ def test_each_call_is_an_entry_and_those_after_the_last_step_are_too() -> None:
             log.log_all(10, {"accuracy": 1})
 
     train(log, session, body)
-    log.log(0, None, {"last": 7})
     log.finish()
+    log.log(0, None, {"last": 7})
     assert run.made == 1
     assert run.lines == [
         (3, {"loss": 0.5, STEP: 0}),
         (4, {"loss": 0.5, STEP: 10}),
         (5, {"accuracy": 1, STEP: 10}),
         (6, {"loss": 0.5, STEP: 20}),
+        ("close", True),
         (7, {"last": 7, STEP: 7}),
         ("close", True),
-    ]
+    ], "at once: nobody has to finish it once more"
 
 
 def test_calls_of_a_step_that_was_broken_off_are_forgotten() -> None:
