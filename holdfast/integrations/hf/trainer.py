@@ -95,6 +95,11 @@ class Trainer(transformers.Trainer):
         """transformers' own; outside of `train()` in an elastic function of its own."""
         return self._measured("predict", *given, **named)
 
+    def save_model(self, *given: Any, **named: Any) -> None:
+        """transformers' own; nothing in a process that joins the job later: the others have saved."""
+        if self.session is None or not self.session.catching_up:
+            super().save_model(*given, **named)
+
     def _measured(self, name: str, *given: Any, **named: Any) -> Any:
         measure = getattr(super(), name)
         if self.inside:

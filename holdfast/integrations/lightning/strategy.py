@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ class HoldfastStrategy(DDPStrategy):
 
     def setup(self, trainer: Any) -> None:
         """Set the trainer up, but for the process group and the wrapper: those come with each generation."""
+        self._guard_saving(trainer)
         if trainer.state.fn != TrainerFn.FITTING:
             self._set_evaluation_up(trainer)
             return
@@ -101,6 +103,20 @@ class HoldfastStrategy(DDPStrategy):
         refusals.check_optimizers(self.optimizers)
         if not isinstance(trainer.fit_loop, ElasticFitLoop):
             trainer.fit_loop = ElasticFitLoop.instead_of(trainer.fit_loop)
+
+    def _guard_saving(self, trainer: Any) -> None:
+        """Have `trainer.save_checkpoint` do nothing in a process that joins the job later: the others have
+        saved, and its own module is not what they had."""
+        if "save_checkpoint" in vars(trainer):
+            return
+        save = trainer.save_checkpoint
+
+        @functools.wraps(save)
+        def guarded(*given: Any, **named: Any) -> None:
+            if not self.session.catching_up:
+                save(*given, **named)
+
+        trainer.save_checkpoint = guarded
 
     def _set_evaluation_up(self, trainer: Any) -> None:
         name = f"{refusals.evaluation(trainer)}_loop"

@@ -50,6 +50,8 @@ def main() -> None:
         callbacks=[stopping],
     )
     ends = [first.train()]
+    first.save_model()
+    first.save_state()
     found = first.evaluate()
     guesses = first.predict(Sequences(8, seed=3))
     waited = stopping.early_stopping_patience_counter

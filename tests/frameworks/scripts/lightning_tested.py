@@ -61,6 +61,7 @@ def main() -> None:
     model = Model()
     (before,) = trainer.validate(model, held)
     trainer.fit(model, DataLoader(data, batch_size=6, shuffle=True), held)
+    trainer.save_checkpoint(f"{args.output_dir}/last.ckpt")
     (tested,) = trainer.test(model, held, ckpt_path="best")
     seen = trainer.callback_metrics["error"].item()
     model.found.copy_(torch.tensor([before["val_loss"], tested["error"], tested["test_loss"], seen]))
