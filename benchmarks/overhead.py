@@ -18,7 +18,7 @@ from benchmarks import holdfast, log
 from benchmarks.load import LoadMeter
 from benchmarks.peers import WORKERS
 from benchmarks.processes import Field
-from benchmarks.report import Aim, verdict
+from benchmarks.report import Aim, middle_95, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,8 +159,8 @@ def _mean_share(clock: int) -> Callable[[list[log.Row]], float]:
 
 def _interval(value: float, resampled: list[float]) -> Interval:
     """A 95 % interval by the bootstrap (percentiles)."""
-    drawn = sorted(resampled)
-    return drawn[RESAMPLES // 40], value, drawn[-1 - RESAMPLES // 40]
+    low, high = middle_95(resampled)
+    return low, value, high
 
 
 def table(result: dict[str, Any]) -> str:

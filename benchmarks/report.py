@@ -98,8 +98,14 @@ def spread(aim: Aim, values: Values) -> tuple[float, float] | None:
         drawn.append(over / under[0] if under else over)
     if not all(map(math.isfinite, drawn)):
         return None
-    drawn.sort()
-    return round(drawn[RESAMPLES // 40], 4), round(drawn[-1 - RESAMPLES // 40], 4)
+    low, high = middle_95(drawn)
+    return round(low, 4), round(high, 4)
+
+
+def middle_95(drawn: list[float]) -> tuple[float, float]:
+    """Between which two values the middle 95 % of what the bootstrap has drawn lie."""
+    ordered = sorted(drawn)
+    return ordered[len(ordered) // 40], ordered[-1 - len(ordered) // 40]
 
 
 def show(found: dict[str, Any], *, as_json: bool) -> None:
