@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from lightning.pytorch.loops.optimization.automatic import _AutomaticOptimization
@@ -13,6 +13,7 @@ from holdfast.clean import gradients
 from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.batches import TrainBatches
 from holdfast.integrations.lightning.progress import BATCH, VALIDATE
+from holdfast.integrations.lightning.replacing import Replacing
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
@@ -20,17 +21,10 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 
-class ClearedOptimization(_AutomaticOptimization):
+class ClearedOptimization(Replacing, _AutomaticOptimization):
     """Lightning's, which computes gradients and steps. Those of the step before may not count in it."""
 
     trainer: Any
-
-    @classmethod
-    def instead_of(cls, loop: Any) -> ClearedOptimization:
-        """One that takes the place of Lightning's."""
-        own = cls.__new__(cls)
-        own.__dict__.update(loop.__dict__)
-        return own
 
     def _optimizer_zero_grad(self, batch_idx: int, optimizer: Any) -> None:
         """Clear the gradients. Raises SessionError if a hook of the script's leaves some.
@@ -48,7 +42,7 @@ class ClearedOptimization(_AutomaticOptimization):
             refusals.refuse_gradients(module)
 
 
-class ElasticEpochLoop(_TrainingEpochLoop):
+class ElasticEpochLoop(Replacing, _TrainingEpochLoop):
     """Lightning's loop over batches, with Holdfast's steps around them."""
 
     trainer: Any
@@ -56,10 +50,9 @@ class ElasticEpochLoop(_TrainingEpochLoop):
     _batches: TrainBatches
 
     @classmethod
-    def instead_of(cls, loop: Any) -> ElasticEpochLoop:
+    def instead_of(cls, loop: Any) -> Self:
         """A loop that takes the place of Lightning's."""
-        own = cls.__new__(cls)
-        own.__dict__.update(loop.__dict__)
+        own = super().instead_of(loop)
         own._batches = TrainBatches()
         own.automatic_optimization = ClearedOptimization.instead_of(loop.automatic_optimization)
         return own

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from holdfast.errors import SessionError
 from holdfast.integrations.lightning.logged import Loggers
+from holdfast.integrations.lightning.replacing import Replacing, drop_fetcher
 from holdfast.integrations.lightning.results import metrics_of
 from holdfast.state.randomness import seed_step
 
@@ -21,19 +22,12 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 
-class ElasticEvaluationLoop(_EvaluationLoop):
+class ElasticEvaluationLoop(Replacing, _EvaluationLoop):
     """Lightning's evaluation loop, entered again in each generation. Lightning sees one run of it."""
 
     trainer: Any
     _data_fetcher: Any
     _combined_loader: Any
-
-    @classmethod
-    def instead_of(cls, loop: Any) -> ElasticEvaluationLoop:
-        """A loop that takes the place of Lightning's."""
-        own = cls.__new__(cls)
-        own.__dict__.update(loop.__dict__)
-        return own
 
     @property
     def _session(self) -> Session:
@@ -91,9 +85,7 @@ class ElasticEvaluationLoop(_EvaluationLoop):
         """Begin without what a run before has left that broke off, and with loaders for this rank."""
         self.batch_progress.load_state_dict(self._first)
         self._first_modes.restore(self.trainer.lightning_module)
-        if self._data_fetcher is not None:
-            self._data_fetcher.combined_loader.reset()
-            self._data_fetcher = None
+        drop_fetcher(self)
         self._combined_loader = None
         self.trainer._logger_connector.reset_results()
         self.trainer._logger_connector.reset_metrics()

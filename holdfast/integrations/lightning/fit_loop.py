@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.pytorch.loops.fit_loop import _FitLoop
@@ -27,6 +27,7 @@ from holdfast.integrations.lightning.progress import (
     VALIDATE,
     FitProgress,
 )
+from holdfast.integrations.lightning.replacing import Replacing, drop_fetcher
 from holdfast.integrations.lightning.steps import FitSteps, watched_attributes
 from holdfast.integrations.placed import counting_samplers, order_of, own_data
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.session import Session
 
 
-class ElasticFitLoop(_FitLoop):
+class ElasticFitLoop(Replacing, _FitLoop):
     """Lightning's fit loop, entered again in each generation. Lightning sees one run of it."""
 
     trainer: Any
@@ -42,10 +43,9 @@ class ElasticFitLoop(_FitLoop):
     _combined_loader: Any
 
     @classmethod
-    def instead_of(cls, loop: Any) -> ElasticFitLoop:
+    def instead_of(cls, loop: Any) -> Self:
         """A loop that takes the place of Lightning's."""
-        own = cls.__new__(cls)
-        own.__dict__.update(loop.__dict__)
+        own = super().instead_of(loop)
         own.epoch_loop = ElasticEpochLoop.instead_of(loop.epoch_loop)
         return own
 
@@ -117,9 +117,7 @@ class ElasticFitLoop(_FitLoop):
         """Drop what belongs to the generation."""
         self.trainer.strategy.unwrap()
         for loop in (self, self.epoch_loop.val_loop):
-            if loop._data_fetcher is not None:
-                loop._data_fetcher.combined_loader.reset()
-                loop._data_fetcher = None  # Lightning may not stop it a second time
+            drop_fetcher(loop)
 
     # ------------------------------------------------------------------ once per process
 
