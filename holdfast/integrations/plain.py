@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import zlib
 from collections import Counter, OrderedDict
 from typing import Any
 
@@ -32,6 +33,14 @@ def dumps(tree: Any, what: str) -> bytes:
 def loads(data: bytes, device: torch.device | None = None) -> Any:
     """What `dumps` was given. Tensors that were not on the CPU are moved to `device`."""
     return _with_tensors(typed.decode(json.loads(data)), device)
+
+
+def squeezed(data: bytes, bytes_max: int) -> dict[str, Any]:
+    """The data compressed, as `kept`; or why they are `refused`: they are larger than that."""
+    kept = zlib.compress(data, 1)
+    if len(kept) > bytes_max:
+        return {"refused": f"it has {len(kept) >> 20} MiB, and {bytes_max >> 20} MiB are kept"}
+    return {"kept": kept}
 
 
 def is_plain(value: Any) -> bool:

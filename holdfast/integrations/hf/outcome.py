@@ -79,10 +79,7 @@ def _packed(trainer: Any, result: Any, rows: list[str]) -> dict[str, Any]:
         "callbacks": progress.plain(trainer.callback_handler.attributes(), "callbacks"),
         "own": rows,
     }
-    kept = zlib.compress(plain.dumps(known, "result"), 1)
-    if len(kept) > _BYTES_MAX:
-        return {"refused": f"it has {len(kept) >> 20} MiB, and {_BYTES_MAX >> 20} MiB are kept"}
-    return {"kept": kept}
+    return plain.squeezed(plain.dumps(known, "result"), _BYTES_MAX)
 
 
 def _without_arrays(tree: Any) -> Any:

@@ -86,20 +86,17 @@ class FitProgress:
 
     def outcome(self) -> dict[str, Any]:
         """What all ranks know at the end of the fit, for a process that joins the job later."""
-        kept = zlib.compress(b"\n".join(self._rows), 1)
-        if len(kept) > _OUTCOME_BYTES_MAX:
-            return {"refused": f"it has {len(kept) >> 20} MiB, and {_OUTCOME_BYTES_MAX >> 20} MiB are kept"}
-        return {"rows": kept}
+        return plain.squeezed(b"\n".join(self._rows), _OUTCOME_BYTES_MAX)
 
     def take(self, told: Any) -> None:
         """The fit was over when this process joined, or the job was started again: make this rank's trainer
         know what its rank knew at the end. Raises SessionError if that was not kept."""
-        if "rows" not in (told or {}):
+        if "kept" not in (told or {}):
             raise SessionError(
                 "Lightning: this process joined when a fit() was over, and cannot get what the trainer knew "
                 f"at its end: {(told or {}).get('refused', 'none of it was kept')}"
             )
-        kept = zlib.decompress(told["rows"])
+        kept = zlib.decompress(told["kept"])
         self._rows = kept.split(b"\n") if kept else []  # a fit that had nothing to do
         self.settings.begin()
         self.resume()
