@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from holdfast.holds import OF_FAILURES
@@ -52,7 +52,7 @@ class EntryLog:
 
     def state_dict(self) -> dict[str, Any]:
         """The newest entries, as JSON lines, and apart from them in which generations they were computed."""
-        began = [[first.step, first.generation, ""] for first in list(self._values)[:1]]
+        began = [[first.step, first.generation, ""] for first in islice(self._values, 1)]
         began += [[note.step, note.generation, note.note] for note in self._notes]
         return {"lines": "\n".join(self._lines), OF_FAILURES: json.dumps(began)}
 
@@ -82,7 +82,10 @@ class EntryLog:
 
     def _add_values(self, step: int, values: Mapping[str, float], trained: int) -> None:
         """Add an entry; before the first one of a generation, that it has begun at the step `trained`."""
-        generation, newest = self._session.generation, chain(list(self._values)[-1:], self._notes[-1:])
+        generation, newest = (
+            self._session.generation,
+            chain(islice(reversed(self._values), 1), self._notes[-1:]),
+        )
         if max((each.generation for each in newest), default=generation) != generation:
             self._add(Entry(step, generation, {}, self._says(generation, trained)))
         self._add(Entry(step, generation, values))
