@@ -57,8 +57,9 @@ data, target = torch.randn(N, 8), torch.randn(N, 2)
 
 
 @torch.no_grad()
-def change(epoch: int) -> None:
-    """What a script does at the end of an epoch."""
+def change() -> None:
+    """What a script does at the end of an epoch. Done twice, each change has another effect than once."""
+    normalises = model[1].training
     if CHANGES != "buffers":
         model.eval()
     loss = (model(data) - target).square().mean()
@@ -67,11 +68,11 @@ def change(epoch: int) -> None:
         schedule.step()
         best.loss, best.seen = min(best.loss, float(loss)), best.seen + 1
     elif CHANGES == "options":
-        optimizer.param_groups[0]["lr"] = 0.1 * 0.5 ** (epoch + 1)
+        optimizer.param_groups[0]["lr"] *= 0.5
     elif CHANGES == "weights":
         model[0].get_parameter("weight").mul_(0.5)
     elif CHANGES == "modes":
-        model[1].train(epoch % 2 == 1)
+        model[1].train(not normalises)
     maybe_die("between", session.step)
     dist.all_reduce(loss)
 
@@ -88,7 +89,7 @@ def train() -> str:
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
-        change(epoch)
+        change()
     return digest()
 
 
