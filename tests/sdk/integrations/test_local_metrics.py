@@ -34,4 +34,4 @@ def test_a_metric_in_a_variable_is_named_unless_it_is_tracked(
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
         main()
     said = "\n".join(record.getMessage() for record in caplog.records)
-    assert said.startswith("the steps change what is not tracked: mean.mean_value.") is not kept
+    assert said.startswith("the steps change what is not tracked: mean.mean_value, mean.weight.") is not kept
