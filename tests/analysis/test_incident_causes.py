@@ -12,7 +12,7 @@ import pytest
 from benchmarks.diagnosis.incident_scores import rows
 from controlplane.analysis.failure_logs.stamps import ClockOffset
 from controlplane.analysis.incident_causes.beats import BeatClocks
-from controlplane.analysis.incident_causes.incident import IncidentEnds, JudgedIncident, judged
+from controlplane.analysis.incident_causes.incident import CalledApart, IncidentEnds, JudgedIncident, judged
 from controlplane.core.records.diagnosis import RankEnded
 
 NOW_S = 1_800_000_000.0
@@ -101,6 +101,23 @@ def test_the_same_exception_at_the_same_place_on_two_lives_comes_again() -> None
     assert [each.kind for each in again.findings] == ["first_failure", "fails_again"]
     later = judge(end(2, TRACEBACK.format(step=7), step=90, began_step=30), earlier=earlier)
     assert later.cause.advice_confidence < 0.95
+
+
+def test_a_rank_that_called_another_shape_comes_before_the_one_whose_process_that_ended() -> None:
+    why = "in all_reduce 132 it calls all_reduce of [1024] Float, while ranks 1, 2 called all_reduce of [1]"
+    found = judge(end(3, number=6), apart=[CalledApart(0, "n0", 40, why)])
+    cause = found.cause
+    assert (cause.rank, cause.node, cause.cause, cause.step) == (0, "n0", "desynchronized", 40)
+    assert (cause.text, cause.cascade) == (why, ("rank 3: native code ended the process",))
+    assert {dict(each.place).get("rank") for each in found.findings if each.kind == "first_failure"} == {0}
+    alone = judge(end(3, number=6)).cause
+    assert (alone.rank, alone.cause) == (3, "aborted")
+
+
+def test_a_rank_that_called_another_shape_and_raised_is_told_once() -> None:
+    found = judge(end(0, GONE, step=40), end(3, number=6), apart=[CalledApart(0, "n0", 40, "another shape")])
+    assert (found.cause.rank, found.cause.cause) == (0, "desynchronized")
+    assert found.cause.cascade == ("rank 3: native code ended the process",)
 
 
 def test_two_lives_within_one_incident_count_as_two() -> None:

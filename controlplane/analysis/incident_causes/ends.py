@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ORDERED = "Holdfast ended it"
 KERNEL_LOG = "the kernel's log"
+FLIGHT_RECORDS = "the flight records"
 _GIB = 1 << 30
 
 
@@ -49,6 +50,15 @@ def lost(rank: int, node: str, reason: str) -> RankHistory:
     """What is known of a rank whose node was lost: it left no end."""
     failure = LoggedFailure("node_failure", "", "", None, reason[:TEXT_SHOWN])
     return RankHistory(rank, node, [RankAttempt(failures=[failure])])
+
+
+def called_apart(attempt: RankAttempt, step: int, reason: str) -> None:
+    """Add that the rank called another collective than the others in this step: that comes before whatever
+    its process, or theirs, met then. Over gloo it is another rank's process that ends, by abort()."""
+    attempt.last_step = attempt.last_step if step == NO_STEP else step
+    failure = LoggedFailure("desynchronized", FLIGHT_RECORDS, "", None, reason[:TEXT_SHOWN])
+    failure.step = attempt.last_step
+    attempt.failures.insert(0, failure)
 
 
 def _lines(end: RankEnded) -> Iterator[RawLine]:

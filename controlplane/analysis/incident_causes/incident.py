@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controlplane.analysis.failure_logs import diagnosis
 from controlplane.analysis.failure_logs.clocks import Clocks
+from controlplane.analysis.failure_logs.events import RankAttempt, RankHistory
 from controlplane.analysis.incident_causes import ends
 from controlplane.core.records.diagnosis import CauseFound
 from controlplane.core.records.words import NO_RANK, NO_STEP, some_of
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from controlplane.analysis.failure_logs.diagnosis import LogsDiagnosis
-    from controlplane.analysis.failure_logs.events import LoggedFailure, RankAttempt, RankHistory
+    from controlplane.analysis.failure_logs.events import LoggedFailure
     from controlplane.analysis.failure_logs.stamps import ClockOffset
     from controlplane.core.records.diagnosis import RankEnded
     from controlplane.core.state.findings import Finding
@@ -25,10 +26,20 @@ FINDINGS = ("first_failure", "fails_again")
 
 
 @dataclass(frozen=True, slots=True)
+class CalledApart:
+    """A rank that called another collective than the others, by the flight records, in this step."""
+
+    rank: int
+    node: str
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class IncidentEnds:
     """What is known of one incident. `ends`: of all its processes, in the order of their arrival; two of one
     rank are two lives. `lost`: ranks whose node was lost: (rank, node, reason). `earlier`: how processes of
-    earlier incidents ended, by rank."""
+    earlier incidents ended, by rank. `apart`: ranks that called something else than the others."""
 
     job: str
     incident: int
@@ -36,6 +47,7 @@ class IncidentEnds:
     lost: Sequence[tuple[int, str, str]]
     earlier: Mapping[int, Sequence[RankAttempt]]
     clocks: Mapping[str, ClockOffset]
+    apart: Sequence[CalledApart] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,9 @@ def _histories(known: IncidentEnds) -> list[RankHistory]:
         found[rank] = ends.history(all_ends[-1], earlier)
     for rank, node, reason in known.lost:
         found.setdefault(rank, ends.lost(rank, node, reason))
+    for each in known.apart:
+        blamed = found.setdefault(each.rank, RankHistory(each.rank, each.node, [RankAttempt()]))
+        ends.called_apart(blamed.last, each.step, each.reason)
     return [found[rank] for rank in sorted(found)]
 
 

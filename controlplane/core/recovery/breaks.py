@@ -81,7 +81,8 @@ def reconcile(state: ClusterState, job: Job) -> None:
         return
     broke.asked = True
     ranks = tuple(s for each in broke.answers.values() for s in each)
-    if any(s.flight_record for s in ranks):
+    broke.judged = not any(s.flight_record for s in ranks)
+    if not broke.judged:
         state.emit(fx.JudgeRecords(job.name, broke.generation, broke.round, ranks, broke=True))
 
 
@@ -101,13 +102,12 @@ def judged(state: ClusterState, event: ev.RecordsJudged) -> None:
 def _report(state: ClusterState, job: Job, broke: BreakInquiry, event: ev.RecordsJudged) -> None:
     if broke.judged:
         return
-    broke.judged = True
+    broke.judged, broke.blamed = True, event.blamed
     for each in event.blamed:
         words = f"rank {each.rank} ({each.kind}, {each.confidence:.2f}): {each.reason}"
         state.note(NoteKind.RECORDS_JUDGED, job.name, f"the flight records blame {words}")
-        broke.said += (f"flight records: rank {each.rank} ({each.kind}): {each.reason}",)
     incident = job.recovery.incident
-    if broke.said and incident is not None and incident.id == broke.incident:
+    if broke.blamed and incident is not None and incident.id == broke.incident:
         job.recovery.incident = dataclasses.replace(incident, verdict=with_records(job, incident.verdict))
         incident_record.report(state, job, dict(incident.phases_s))
 
@@ -117,4 +117,5 @@ def with_records(job: Job, verdict: Verdict) -> Verdict:
     broke, incident = job.recovery.broke, job.recovery.incident
     if broke is None or incident is None or broke.incident != incident.id:
         return verdict
-    return dataclasses.replace(verdict, evidence=(*verdict.evidence, *broke.said))
+    said = (f"flight records: rank {each.rank} ({each.kind}): {each.reason}" for each in broke.blamed)
+    return dataclasses.replace(verdict, evidence=(*verdict.evidence, *said))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.records.model import Standing
 
 if TYPE_CHECKING:
-    from controlplane.core.records.diagnosis import NodeResources, RecordsJudged
+    from controlplane.core.records.diagnosis import BlamedByRecords, NodeResources, RecordsJudged
     from controlplane.core.records.model import JobPhase, PeerSight
 
 
@@ -51,8 +51,13 @@ class BreakInquiry:
     # Node -> reports of its ranks.
     answers: dict[str, tuple[Standing, ...]] = field(default_factory=dict)
     asked: bool = False  # the records were given away to be judged
-    judged: bool = False  # the verdict was taken
-    said: tuple[str, ...] = ()  # evidence for the incident's verdict
+    judged: bool = False  # the verdict was taken, or there were no records
+    blamed: tuple[BlamedByRecords, ...] = ()
+
+    def standing_of(self, rank: int) -> tuple[str, Standing] | None:
+        """The node that sent this rank's records, and its report; None: none did."""
+        rows = ((node, each) for node, ranks in self.answers.items() for each in ranks)
+        return next(((node, each) for node, each in rows if each.rank == rank), None)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,9 @@ with the last lines of its log, and the rules of `holdfast doctor --logs` judge 
 thread. The result goes to the core (which acts on it only where the policy says so), into the journal, and as
 findings into the health report. What arrives later is judged again, a few times at most.
 
+Where the core has the flight records of a break judged (`core/recovery/breaks.py`), that is waited for: the
+process that ended may be the victim of a rank that called another collective, and lives.
+
 Nothing of this outlives the leader: the next one knows no ends from before its term."""
 
 from __future__ import annotations
@@ -23,18 +26,21 @@ from controlplane.core.failures.verdicts import NODE_CAUSES
 from controlplane.core.records.diagnosis import CauseFound, RankEnded
 from controlplane.core.records.effects import IncidentChanged
 from controlplane.core.records.model import Cause
+from controlplane.core.records.words import NO_STEP
 from controlplane.daemon.etcd.errors import Fenced
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from controlplane.analysis.failure_logs.events import RankAttempt
-    from controlplane.analysis.incident_causes.incident import IncidentEnds, JudgedIncident
+    from controlplane.analysis.incident_causes.incident import CalledApart, IncidentEnds, JudgedIncident
     from controlplane.core.cluster import Cluster
+    from controlplane.core.records.diagnosis import BlamedByRecords
     from controlplane.core.records.effects import Effect
     from controlplane.core.records.events import Event
     from controlplane.core.records.model import Incident
     from controlplane.core.state.findings import Finding
+    from controlplane.core.state.inquiries import BreakInquiry
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +72,7 @@ class _Open:
     closed: float | None = None
     ends: dict[str, RankEnded] = field(default_factory=dict)  # by member, in the order of their arrival
     unreported: set[str] = field(default_factory=set)  # members whose end only the core knows so far
+    blamed: tuple[BlamedByRecords, ...] = ()  # by the flight records, of which a judgement knows
     judged: int = 0
     told: CauseFound | None = None
     attempts: tuple[tuple[int, RankAttempt], ...] = ()
@@ -170,6 +177,7 @@ class FirstCauses:
 
     async def _look_at(self, job: str, known: _Open) -> None:
         now = self._clock()
+        self._look_at_records(known, now)
         if known.held and known.closed is not None and now - known.closed > HELD_S:
             known.held = False
             await self._hold(job, ())
@@ -191,9 +199,39 @@ class FirstCauses:
     def _is_due(self, known: _Open, now: float) -> bool:
         if known.waits_since is None or known.judged >= JUDGED_MOST:
             return False
+        broke = self._inquiry(known)
+        if broke is not None and not broke.judged and now - known.waits_since < SETTLE_S:
+            return known.incident.outcome not in ("open", "recovered")
         if (known.closed is not None and not known.judged) or now - known.waits_since >= SETTLE_S:
             return True
         return not known.unreported and now - known.changed >= QUIET_S
+
+    def _inquiry(self, known: _Open) -> BreakInquiry | None:
+        """The inquiry into the flight records of the break that this incident began with; None: there is
+        none."""
+        job = self._core.state.jobs.get(known.incident.job)
+        broke = job.recovery.broke if job is not None else None
+        return broke if broke is not None and broke.incident == known.incident.id else None
+
+    def _look_at_records(self, known: _Open, now: float) -> None:
+        """Have the incident judged again if the flight records blame somebody of whom no judgement knows."""
+        broke = self._inquiry(known)
+        if broke is not None and broke.blamed != known.blamed:
+            known.blamed = broke.blamed
+            if known.waits_since is None:
+                known.waits_since = now
+
+    def _apart(self, known: _Open) -> list[CalledApart]:
+        from controlplane.analysis.incident_causes.incident import CalledApart
+
+        broke, apart = self._inquiry(known), list[CalledApart]()
+        if broke is None:
+            return apart
+        for each in known.blamed:
+            node, standing = broke.standing_of(each.rank) or ("", None)
+            step = standing.step if standing is not None else NO_STEP
+            apart.append(CalledApart(each.rank, node, step, each.reason))
+        return apart
 
     def _add(self, known: _Open, end: RankEnded) -> None:
         if len(known.ends) < policy.ENDS_MOST or end.member in known.ends:
@@ -225,7 +263,8 @@ class FirstCauses:
             node = verdict.nodes[0] if verdict.nodes else ""
             lost = [(rank, node, reason) for rank in verdict.ranks if rank not in present]
         earlier = {rank: tuple(each) for rank, each in self._lives.get(incident.job, {}).items()}
-        return IncidentEnds(incident.job, incident.id, ends, lost, earlier, self._beats.offsets())
+        clocks, apart = self._beats.offsets(), self._apart(known)
+        return IncidentEnds(incident.job, incident.id, ends, lost, earlier, clocks, apart)
 
     def _add_unreported(self, known: _Open) -> None:
         """Add the ends of dead ranks of which only the core knows so far: what their agents said of them."""

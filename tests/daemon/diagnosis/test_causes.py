@@ -7,9 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis.incident_causes.incident import judged
 from controlplane.core.records import effects as fx
-from controlplane.core.records.diagnosis import CauseFound, RankEnded
-from controlplane.core.records.model import Cause, Failure, Incident, Plan, Scope, Strategy, Verdict
+from controlplane.core.records.diagnosis import BlamedByRecords, CauseFound, RankEnded
+from controlplane.core.records.model import (
+    Cause,
+    Failure,
+    Incident,
+    Plan,
+    Scope,
+    Standing,
+    Strategy,
+    Verdict,
+)
 from controlplane.core.records.timing import CoreSettings
+from controlplane.core.state.inquiries import BreakInquiry
 from controlplane.daemon.diagnosis.causes import HELD_S, JUDGED_MOST, QUIET_S, SETTLE_S, FirstCauses
 from tests.core.test_cluster import running
 
@@ -128,6 +138,60 @@ async def test_a_job_that_fails_at_once_is_judged_before_the_process_ends() -> N
     told.ended(2, RAISED)
     told.incident(1, 2, outcome="failed")
     assert len(await told.wait(0.0)) == 1
+
+
+def inquired(told: Told, incident: int) -> BreakInquiry:
+    """Have the core inquire into the flight records of this incident."""
+    broke = BreakInquiry(incident, 1, 1, 0.0)
+    seat = told.members[0]
+    broke.answers = {seat.node: (Standing(seat.member, 0, 40, "step", 0.0, stalled=False),)}
+    told.play.cluster.state.jobs["j"].recovery.broke = broke
+    return broke
+
+
+BLAMED = BlamedByRecords(0, "other_shape", 0.95, "it called all_reduce of [1024]")
+
+
+async def test_the_flight_records_of_a_break_are_waited_for_and_the_rank_they_blame_is_the_first() -> None:
+    told = Told()
+    broke = inquired(told, 1)
+    told.incident(1, 3, cause=Cause.SIGNALED)
+    told.ended(3, "", exit_code=None, signal=6)
+    assert await told.wait(1.0) == []
+    told.incident(1, 3, cause=Cause.SIGNALED, outcome="recovered")
+    assert await told.wait(1.0) == []
+    broke.judged, broke.blamed = True, (BLAMED,)
+    (found,) = await told.wait(0.2)
+    assert (found.rank, found.node, found.step) == (0, told.members[0].node, 40)
+    assert (found.cause, found.text) == ("desynchronized", BLAMED.reason)
+    await told.wait(5.0)
+    assert len(told.posted) == 1
+
+
+async def test_flight_records_that_come_too_late_have_the_incident_judged_again() -> None:
+    told = Told()
+    broke = inquired(told, 1)
+    told.incident(1, 3, cause=Cause.SIGNALED)
+    told.ended(3, "", exit_code=None, signal=6)
+    (first,) = await told.wait(SETTLE_S)
+    broke.judged, broke.blamed = True, (BLAMED,)
+    assert [each.rank for each in await told.wait(0.2)] == [first.rank, 0] == [3, 0]
+
+
+async def test_flight_records_of_an_earlier_break_are_not_waited_for_nor_taken() -> None:
+    told = Told()
+    inquired(told, 1).blamed = (BLAMED,)
+    told.incident(2, 3, cause=Cause.SIGNALED)
+    told.ended(3, "", exit_code=None, signal=6)
+    assert [each.rank for each in await told.wait(1.0)] == [3]
+
+
+async def test_a_job_that_fails_is_judged_before_its_flight_records_are() -> None:
+    told = Told()
+    inquired(told, 1)
+    told.ended(3, "", exit_code=None, signal=6)
+    told.incident(1, 3, cause=Cause.SIGNALED, outcome="failed")
+    assert [each.rank for each in await told.wait(0.0)] == [3]
 
 
 async def test_the_same_failure_in_the_next_incident_is_recognised_and_findings_are_let_go_of() -> None:
