@@ -21,6 +21,7 @@ from agent.daemon.launcher_client import LauncherError
 from agent.daemon.metrics import AgentMetricsServer
 from agent.daemon.node import NodeDaemon
 from agent.deciding.events import Linked
+from agent.host import heap
 from agent.host.paths import FolderLock, Paths
 from agent.host.ports import route_address
 from agent.sensors.found import found_sensors, slots_here
@@ -47,6 +48,7 @@ async def serve(settings: AgentSettings) -> int:
     Returns 0 after an orderly end, and 1 when the agent could not go on (the reason is logged). Raises
     SettingsError on impossible settings, and when another agent uses the same run folder."""
     check_agent(settings)
+    heap.share_heaps()
     name, address = settings.node or _host_name(), _address(settings)
     paths = Paths.of(settings, name)
     paths.create()

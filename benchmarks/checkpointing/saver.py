@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent.host import heap
 from agent.orders.snapshot_queue import NICE
 from holdfast.checkpoint import load, priority, save
 from holdfast.checkpoint.storage.store import Store
@@ -107,6 +108,7 @@ def _commit(store: Store, part: CheckpointPart, what: dict[str, Any]) -> dict[st
 
 def main() -> None:
     """Carry out one order per line until the input ends."""
+    heap.share_heaps()
     saver = Saver()
     for line in sys.stdin:
         order = json.loads(line)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _DECODING = threading.BoundedSemaphore(4)
 """A chunk that is being decoded is in memory twice: so many at a time."""
+_ENCODED = threading.BoundedSemaphore(8)
+"""So many encoded chunks are in memory at a time: those that are decoded, and as many that are read."""
 
 
 def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
@@ -29,9 +31,10 @@ def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, targ
 
     Raises as `read_chunk` does; then `target` may hold unverified bytes."""
     if chunk.codec != PLAIN:
-        stored = _stored(store, name, chunk, checkpoint)
-        with _DECODING:
-            target[:] = _plain(stored, chunk, checkpoint)
+        with _ENCODED:
+            stored = _stored(store, name, chunk, checkpoint)
+            with _DECODING:
+                target[:] = _plain(stored, chunk, checkpoint)
         return
     try:
         size = store.read_into(name, target, chunk.start)

@@ -34,28 +34,44 @@ class Rows:
 
 
 class SpacedSamples:
-    """SpacedSamples of a column from the beginning until now, ever further apart: at most `size` of them."""
+    """SpacedSamples of a column from the beginning until now, ever further apart: at most `size` of them.
+
+    A rank that is not known in a row has not shrunk: for what a typical one has grown it counts as it was
+    when it was last known. In a sample it counts as in one of the rows that were left out for that one."""
 
     def __init__(self, size: int, ranks: int) -> None:
         self._values: NDArray[np.float64] = np.full((size, ranks), np.nan)
+        self.first: Floats = np.full(ranks, np.nan)
+        """The first value of each rank that was known."""
+        self.newest: Floats = np.full(ranks, np.nan)
+        """The newest."""
+        self._left_out: Floats = np.full(ranks, np.nan)  # the newest of the rows since the last sample
         self._at: list[tuple[float, float, float]] = []  # (s, step, typical growth)
         self._every = 1
         self._skipped = 0
 
     def add(self, time_s: float, step: float, row: Floats) -> bool:
         """Add a row if it is due. Return whether it was."""
+        self.first = np.where(np.isnan(self.first), row, self.first)
+        self.newest = np.where(np.isnan(row), self.newest, row)
+        self._left_out = np.where(np.isnan(row), self._left_out, row)
         self._skipped += 1
         if self._skipped < self._every:
             return False
-        self._skipped = 0
         if len(self._at) == len(self._values):
-            kept = len(self._at[::2])
-            self._values[:kept] = self._values[::2]
-            self._at = self._at[::2]
-            self._every *= 2
-        self._values[len(self._at)] = row
-        self._at.append((time_s, step, low_median(row - self._values[0])))
+            self._thin_out()
+        self._values[len(self._at)], self._left_out = self._left_out, np.full(len(row), np.nan)
+        self._skipped = 0
+        self._at.append((time_s, step, low_median(self.newest - self.first)))
         return True
+
+    def _thin_out(self) -> None:
+        kept, dropped = self._values[::2], self._values[1::2]
+        both = kept[: len(dropped)]
+        both[:] = np.where(np.isnan(both), dropped, both)
+        self._values[: len(kept)] = kept.copy()
+        self._at = self._at[::2]
+        self._every *= 2
 
     @property
     def times(self) -> Floats:

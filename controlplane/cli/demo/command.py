@@ -47,6 +47,8 @@ WATCH_S = 45.0
 crowded machine three times as many; and for a hang, its floor, the inquiry and the recovery."""
 APART_WATCH_S = 120.0
 """The same where links are probed: two rounds, 15 s apart, after communication has grown."""
+WATCH_MOST = 4.0
+"""So many times as long at most, where steps are slow and a fault needs a number of them to show."""
 EPILOG = """Exit code 0 means: the final weights are identical, and no sample was repeated or skipped.
 With --doctor it means: the run trained as long as it was watched, whatever was found.
 
@@ -134,7 +136,7 @@ def _flags(parser: Parser) -> None:
         type=seconds(1.0),
         metavar="SECONDS",
         help=f"with --doctor: how long to watch after the last fault has begun (default: {WATCH_S:.0f}; with "
-        f"slow-link {APART_WATCH_S:.0f})",
+        f"slow-link {APART_WATCH_S:.0f}; up to {WATCH_MOST:.0f} times as long if a fault needs more steps)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object, on the last line"
@@ -188,6 +190,7 @@ def _wish(values: argparse.Namespace) -> DemoOptions:
         values.timeout_s,
         faults,
         watch_s,
+        values.watch_s or watch_s * WATCH_MOST,
     )
 
 

@@ -63,7 +63,7 @@ async def show_diagnosed(wish: DemoOptions, script: Path, folder: Path, networks
         with Screen(wish.steps, to_stderr=wish.as_json) as screen:
             screen.say(_opening(wish, training))
             async with asyncio.timeout(wish.timeout_s):
-                await _run(training, screen, planted, seen, nodes, watch_s=wish.watch_s)
+                await _run(training, screen, planted, seen, nodes, wish=wish)
             replicas = {rank: rank // stages_of(wish.faults) for rank in nodes}
             result = as_json(planted, _journal(training), seen, nodes, replicas)
             screen.show(diagnosis_table(result))
@@ -130,7 +130,7 @@ async def _run(
     seen: SeenFindings,
     nodes: dict[int, str],
     *,
-    watch_s: float,
+    wish: DemoOptions,
 ) -> None:
     """Run to the end, with the faults. Fills in `planted`, `seen` and the node of each rank."""
     training.start()
@@ -142,7 +142,7 @@ async def _run(
             *(asyncio.create_task(_plant(training, screen, fault, duties)) for fault in planted),
         ]
         try:
-            await _watched(training, planted, tasks, watch_s)
+            await _watched(training, planted, tasks, wish)
         finally:
             for task in tasks:
                 task.cancel()
@@ -158,7 +158,7 @@ async def _watched(
     training: DemoTraining,
     planted: Sequence[PlantedFault],
     tasks: Sequence[asyncio.Task[None]],
-    watch_s: float,
+    wish: DemoOptions,
 ) -> None:
     """Return when the run has ended, or has been watched for long enough after the last fault. Raises what
     one of the tasks raised."""
@@ -168,8 +168,15 @@ async def _watched(
             if task.done():
                 task.result()
         times = [fault.planted_at_s for fault in planted if fault.planted_at_s is not None]
-        if len(times) == len(planted) and time.time() - max(times) > watch_s:
+        spent_s = time.time() - max(times) if len(times) == len(planted) else 0.0
+        if spent_s > wish.watch_most_s or (spent_s > wish.watch_s and _may_show(training, wish.faults)):
             return
+
+
+def _may_show(training: DemoTraining, faults: Sequence[PlannedFault]) -> bool:
+    """Whether each fault has had the steps that it needs to show."""
+    step = min(training.progress().values(), default=0)
+    return all(step >= fault.at + fault.of.shows_after for fault in faults)
 
 
 async def _plant(

@@ -29,7 +29,8 @@ class FaultKind:
 
     `factor`: its usual size; 0: it has none. `hangs`: the job stands still until it is judged as hung.
     `stages`: the job of the demo has so many pipeline stages. `of_node`: the rank's whole node has it, by its
-    network: each node has one of its own."""
+    network: each node has one of its own. `shows_after`: steps that have to follow it until it can be told
+    from what is usual."""
 
     about: str
     has_rank: bool = True
@@ -38,6 +39,7 @@ class FaultKind:
     hangs: bool = False
     stages: int = 1
     of_node: bool = False
+    shows_after: int = 0
 
 
 KINDS = {
@@ -57,7 +59,9 @@ KINDS = {
         by_script=False,
         of_node=True,
     ),
-    "leak": FaultKind("the process keeps memory: after 100 steps it has FACTOR times as much", factor=1.5),
+    "leak": FaultKind(
+        "the process keeps memory: after 100 steps it has FACTOR times as much", factor=1.5, shows_after=200
+    ),
     "imbalance": FaultKind(
         "sequences of uneven length on all ranks: the longest is FACTOR times as long as the shortest",
         has_rank=False,

@@ -24,6 +24,7 @@ class DemoOptions:
     timeout_s: float
     faults: tuple[PlannedFault, ...] = ()  # not empty: diagnose them, and kill nothing
     watch_s: float = 0.0  # how long the job is watched after the last fault has begun
+    watch_most_s: float = 0.0  # the same at most, where a fault needs more steps to show
 
     @property
     def world_size(self) -> int:

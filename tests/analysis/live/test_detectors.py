@@ -254,6 +254,22 @@ def test_a_rank_whose_memory_is_not_known_now_does_not_leak_by_bytes(silent: Seq
     assert opened(watched(job(8, 60, change=grows))) == []
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("ranks", [4, 16])
+def test_a_leak_is_that_of_its_rank_though_readings_are_missing(ranks: int, seed: int) -> None:
+    """As seen on a crowded machine: of most windows some ranks had no reading, and two of four not of the
+    first. What the leaking rank had grown passed for what a typical one does, and a healthy rank, or all of
+    them, were accused."""
+    chance = Random(seed)
+
+    def grows(rank: int, window: int, row: RankWindow) -> RankWindow:
+        more = window * 2**24 if rank == 1 else 0
+        missing = chance.random() < 0.4 or (window <= 3 and rank in (0, 3))
+        return row._replace(memory_bytes=0 if missing else 2**29 + more)
+
+    assert kinds(opened(watched(job(ranks, 90, change=grows)))) == [("memory_leak", "rank 1 (n0, device 1)")]
+
+
 def test_memory_that_grows_over_few_steps_is_no_leak() -> None:
     """As seen in a healthy job of uneven lengths, with steps of a second in windows of one: within 60 steps
     its allocator met longer and longer sequences."""

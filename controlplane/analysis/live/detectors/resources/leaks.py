@@ -44,11 +44,12 @@ class _Leak:
 
 def memory_leak(s: LiveSituation) -> Iterator[Finding]:
     """Memory that grows steadily: of all ranks, as one finding, or of ranks more than of a typical one."""
-    values, growth = s.memory.memory.values, s.memory.memory.growth
-    if len(values) < policy.LEAK_LEAST or np.isnan(values[-1]).all():
-        return
-    now = values[-1]  # NaN: not known, so that rank is not judged now
+    samples = s.memory.memory
+    values, growth = samples.values, samples.growth
+    now = samples.newest
     ranks = int(np.isfinite(now).sum())
+    if len(values) < policy.LEAK_LEAST or not ranks:
+        return
     with np.errstate(invalid="ignore"):
         left = s.table.values["memory_limit_bytes"] - now
         limited = left > -now
@@ -57,14 +58,15 @@ def memory_leak(s: LiveSituation) -> Iterator[Finding]:
         yield _finding(s, leak, everybody=ranks if ranks > 1 else 0)
     if ranks < 2:
         return
+    own = values - samples.first - growth[:, None]  # by how much each has grown more than a typical one
     thirds = len(values) // 3
     first, middle, last = (
-        _mean_growth(s, part) for part in (slice(thirds), slice(thirds, -thirds), slice(-thirds, None))
+        _known_mean(own[part]) for part in (slice(thirds), slice(thirds, -thirds), slice(-thirds, None))
     )
     with np.errstate(invalid="ignore"):
         grows = np.flatnonzero((last - first > policy.LEAK_RATIO * now) & (middle > first) & (last > middle))
     order = grows[np.argsort(-(last - first)[grows], kind="stable")][: policy.LEAK_SUSPECTS]
-    found = [_leak(s, int(rank), values[:, rank] - values[0, rank] - growth, now[rank]) for rank in order]
+    found = [_leak(s, int(rank), own[:, rank], now[rank]) for rank in order]
     leaks = [each for each in found if each is not None]
     for each in sorted(leaks, key=lambda each: (each.left_s, -each.bytes_per_s, each.rank))[
         : policy.NAMED_MAX
@@ -72,15 +74,12 @@ def memory_leak(s: LiveSituation) -> Iterator[Finding]:
         yield _finding(s, each)
 
 
-def _mean_growth(s: LiveSituation, part: slice) -> Floats:
-    """By how much each rank has grown more than a typical one, as a mean over some of the samples."""
-    samples = s.memory.memory
-    rows = samples.values[part]
+def _known_mean(rows: Floats) -> Floats:
+    """The mean of each column over the rows in which it is known; NaN: in none."""
     known = ~np.isnan(rows)
     with np.errstate(invalid="ignore"):
-        mean = np.where(known, rows, 0.0).sum(axis=0) / known.sum(axis=0)
-    grown: Floats = mean - samples.values[0] - samples.growth[part].mean()
-    return grown
+        mean: Floats = np.where(known, rows, 0.0).sum(axis=0) / known.sum(axis=0)
+    return mean
 
 
 def _leak(s: LiveSituation, rank: int, values: Floats, now_bytes: float) -> _Leak | None:
