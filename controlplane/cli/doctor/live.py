@@ -19,7 +19,7 @@ from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 SHARES = ("data", "forward", "backward", "communication", "optimizer", "snapshot", "other")
 """What a step's time is divided into, in the order of a step (`holdfast.ipc.step_times`)."""
@@ -57,7 +57,8 @@ async def _ask(values: argparse.Namespace) -> int:
 
 def text(found: dict[str, Any]) -> str:
     """For people: the level, where the time goes, and every finding."""
-    parts = [f"job {found['job']}: {found['level']}", *worth(found), anatomy(found["anatomy"])]
+    head = [f"job {found['job']}: {found['level']}", *health(found.get("health", ()))]
+    parts = ["\n".join(head), *worth(found), anatomy(found["anatomy"])]
     parts += [finding(each) for each in found["findings"]] or ["no finding: nobody is to blame"]
     parts += links(found.get("links", {}))  # a coordinator of the version before says nothing of links
     failed = found["failed_detectors"]
@@ -130,16 +131,23 @@ def about_node(found: dict[str, Any], node: str, known: Collection[str]) -> dict
 def of_cluster(found: dict[str, Any]) -> str:
     """The health of the cluster, for people: a line for each reason."""
     lines = [f"cluster {found['cluster']}: {found['level']}"]
-    for each in found["findings"]:
-        about = f"{each['about']}: " if each["about"] else ""
-        lines.append(f"  {each['severity']}: {each['kind']}: {about}{each['reason']}")
-        if each.get("recommendation"):  # a coordinator of the version before recommends nothing
-            lines.append(f"    do: {each['recommendation']}")
+    lines += health(found["findings"])
     if found.get("node") and not found["findings"]:
         lines.append(f"  nothing is known against node {found['node']}")
     if any(each["job"] for each in found["findings"]):
         lines.append("`holdfast doctor JOB` shows where the time of a job's steps goes")
     return "\n".join(lines)
+
+
+def health(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Why a cluster or a job is not healthy: a line for each reason, and one for what to do."""
+    lines = []
+    for each in rows:
+        about = f"{each['about']}: " if each["about"] else ""
+        lines.append(f"  {each['severity']}: {each['kind']}: {about}{each['reason']}")
+        if each.get("recommendation"):  # a coordinator of the version before recommends nothing
+            lines.append(f"    do: {each['recommendation']}")
+    return lines
 
 
 def anatomy(seen: dict[str, Any]) -> str:

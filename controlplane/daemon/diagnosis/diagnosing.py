@@ -351,11 +351,14 @@ class Diagnosis:
     def report(self, job: str, level: str, rows_most: int) -> dict[str, Any]:
         """All that is known about a job, for programs and people. `level`: its health; `rows_most`: as in
         `report.of_job`."""
-        newest, now_s, every_s = self._newest.get(job), self._wall(), self.every_s
-        failed = self.failed.of(job)
-        return report.of_job(
-            job, level, self.ledger, newest, failed, now_s=now_s, every_s=every_s, rows_most=rows_most
-        ) | {
+        newest, every_s, ledger = self._newest.get(job), self.every_s, self.ledger
+        told: dict[str, Any] = {
+            "known": self._core.state.findings.values(),
+            "now_s": self._wall(),
+            "every_s": every_s,
+            "rows_most": rows_most,
+        }
+        return report.of_job(job, level, ledger, newest, self.failed.of(job), **told) | {
             "time": report.time_of(self._account(job)),
             "efficiency": report.efficiency(newest, every_s),
             **report.window_parts(newest),

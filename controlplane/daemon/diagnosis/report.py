@@ -31,25 +31,26 @@ def health_of_cluster(cluster: str, core: Cluster, ledger: FindingLedger) -> dic
 
     `nodes`: those that a finding is about. What to do about findings of diagnosis is in the ledger."""
     findings = list(core.state.findings.values())
-    rows = zip(findings, advice(findings, ledger), strict=True)
-    return {
-        "cluster": cluster,
-        "level": level(findings).value,
-        "findings": [
-            {
-                "kind": each.kind,
-                "severity": each.severity,
-                "about": each.subject,
-                "job": each.job,
-                "reason": each.reason,
-                "nodes": _nodes(each),
-                "recommendation": recommended[0].action if recommended else "",
-                "recommendations": _recommendations(recommended),
-                "alerted": each.loud,
-            }
-            for each, recommended in rows
-        ],
-    }
+    rows = _health_rows(findings, ledger)
+    return {"cluster": cluster, "level": level(findings).value, "findings": rows}
+
+
+def _health_rows(findings: Iterable[Finding], ledger: FindingLedger) -> list[dict[str, Any]]:
+    found = list(findings)
+    return [
+        {
+            "kind": each.kind,
+            "severity": each.severity,
+            "about": each.subject,
+            "job": each.job,
+            "reason": each.reason,
+            "nodes": _nodes(each),
+            "recommendation": recommended[0].action if recommended else "",
+            "recommendations": _recommendations(recommended),
+            "alerted": each.loud,
+        }
+        for each, recommended in zip(found, advice(found, ledger), strict=True)
+    ]
 
 
 def _nodes(finding: Finding) -> list[str]:
@@ -83,18 +84,20 @@ def of_job(
     newest: LiveDiagnosis | None,
     failed: Iterable[FailedPart] = (),
     *,
+    known: Iterable[Finding] = (),
     now_s: float,
     every_s: float,
     rows_most: int,
 ) -> dict[str, Any]:
     """All that is known about a job. `health`: its level; `newest`: the newest window; None: none yet;
-    `failed`: what of its diagnosis raised an error.
+    `failed`: what of its diagnosis raised an error; `known`: why jobs and nodes are not healthy.
 
     `rows_most`: the anatomy has so many ranks in full (those that differ most from their peers, the typical
     and the slowest one), and of all ranks their own work as columns; None: it has all ranks in full."""
     return {
         "job": job,
         "level": health,
+        "health": _health_rows((e for e in known if e.job == job and e.rule != "diagnosis"), ledger),
         "findings": [row(entry, now_s) for entry in ledger.open(job)],
         "resolved": [row(entry, now_s) for entry in ledger.resolved(job)[: -RESOLVED_SHOWN - 1 : -1]],
         "left_out": ledger.left_out(job),

@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.cli.doctor import live
 from controlplane.cli.errors import CliError, UsageError
+from controlplane.core.state.findings import Finding, Level, Recommendation
 from controlplane.daemon.diagnosis import report
 from tests.daemon.diagnosis.stage import Stage
 
@@ -42,3 +43,23 @@ async def test_of_a_node_only_what_is_about_it_is_shown() -> None:
     older = {**told, "findings": [{"kind": "nodes_lost"}]}
     with pytest.raises(UsageError, match="older version"):
         live.about_node(older, "b", ("a", "b"))
+
+
+async def test_the_report_of_a_job_says_why_it_is_not_healthy_besides_what_diagnosis_found() -> None:
+    stage, _ = await reported()
+    for job in ("j", "another"):
+        full = Finding(
+            "checkpoints_fail", Level.DEGRADED, f"job {job}", "the disk is full", job=job, rule="checkpoints",
+            recommendations=(Recommendation("Free space."),),
+        )  # fmt: skip
+        stage.play.cluster.state.findings[full.kind, full.subject] = full
+    told = stage.diagnosis.report("j", "degraded", 8)
+    assert [(each["kind"], each["about"]) for each in told["health"]] == [("checkpoints_fail", "job j")]
+    assert [each["kind"] for each in told["findings"]] == ["slow_rank"]
+    head = live.text(told).split("\n\n")[0].splitlines()
+    assert head == [
+        "job j: degraded",
+        "  warning: checkpoints_fail: job j: the disk is full",
+        "    do: Free space.",
+    ]
+    assert live.text({**told, "health": []}).startswith("job j: degraded\n\n")
