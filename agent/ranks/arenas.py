@@ -1,7 +1,7 @@
 """Create arenas for ranks that ask for one.
 
 This takes a thread: every page is put in memory at once, so that a snapshot can never fail half way for lack
-of memory."""
+of memory. Where there is no room, it is tried again once there is; a rank takes an arena at any time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.core.records.model import MemberPhase
 from holdfast import removal
 from holdfast.ipc.arena import SLOTS, Arena
 from holdfast.ipc.messages.agent import ArenaFailed, ArenaMade
-from holdfast.ipc.shm import PAGE_BYTES, ArenaError
+from holdfast.ipc.shm import PAGE_BYTES, ArenaError, free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from agent.host.paths import Paths
 
 _GONE_ON = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
+AGAIN_S, AGAIN_MOST_S = 5.0, 300.0
+"""How often to look whether there is room by now. It doubles each time that there seemed to be, and was none:
+to try takes all the room that is left, for a moment."""
 log = logging.getLogger("holdfast.agent.arenas")
 
 
@@ -41,17 +44,24 @@ class Arenas:
         *,
         push: Callable[[str, ArenaMade | ArenaFailed], object],
         decide: Callable[[ev.Event], None],
+        again_s: float = AGAIN_S,
     ) -> None:
+        self._again_s = again_s
         self._paths, self._members, self._push, self._decide = paths, members, push, decide
         self.files = ArenaFiles(paths, self._gone_on)
         self._making: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, asyncio.Task[None]] = {}  # for room
 
-    def ask(self, member: LocalMember, slot_bytes: int) -> None:
-        """Answer with an arena that has slots of this size, or with the reason why there is none."""
+    def ask(self, member: LocalMember, slot_bytes: int, again_s: float = 0.0) -> None:
+        """Answer with an arena that has slots of this size, or with the reason why there is none.
+
+        `again_s`: for how long it was waited between looks for room; 0: it was not."""
+        if (waiting := self._waiting.pop(member.name, None)) is not None:
+            waiting.cancel()
         if member.arena is not None and member.arena.slot_bytes >= slot_bytes:
             self._answer(member)
         elif member.name not in self._making:
-            task = asyncio.get_running_loop().create_task(self._make(member, slot_bytes))
+            task = asyncio.get_running_loop().create_task(self._make(member, slot_bytes, again_s))
             self._making[member.name] = task
             task.add_done_callback(lambda _: self._making.pop(member.name, None))
 
@@ -72,10 +82,13 @@ class Arenas:
             return 0
 
     async def close(self) -> None:
-        """Wait for the arenas that are being created."""
+        """Wait for the arenas that are being created, and for no room."""
         await asyncio.gather(*self._making.values())
+        for waiting in self._waiting.values():
+            waiting.cancel()
+        await asyncio.gather(*self._waiting.values(), return_exceptions=True)
 
-    async def _make(self, member: LocalMember, slot_bytes: int) -> None:
+    async def _make(self, member: LocalMember, slot_bytes: int, again_s: float) -> None:
         path = self._paths.arena(member.name)
         try:
             fresh = await asyncio.to_thread(self.files.ensure, member.name, slot_bytes)
@@ -83,6 +96,8 @@ class Arenas:
             log.error("no shared memory for the snapshots of %s: %s", member.name, error)
             self._push(member.name, ArenaFailed(str(error)))
             self._decide(ArenaAnswer(member.name, str(error)[:2000]))
+            waiting = self._await_room(member, slot_bytes, min(2 * again_s or self._again_s, AGAIN_MOST_S))
+            self._waiting[member.name] = asyncio.get_running_loop().create_task(waiting)
             return
         if self._members.get(member.name) is not member:  # it was dismissed meanwhile
             removal.file(path)
@@ -93,6 +108,17 @@ class Arenas:
         self._answer(member)
         if older is not None:
             asyncio.get_running_loop().run_in_executor(None, older.close)
+
+    async def _await_room(self, member: LocalMember, slot_bytes: int, again_s: float) -> None:
+        """Ask again once there seems to be room, unless the member is gone."""
+        needed, folder = PAGE_BYTES + SLOTS * slot_bytes, self._paths.arena(member.name).parent
+        while self._members.get(member.name) is member:
+            await asyncio.sleep(again_s)
+            if folder.is_dir() and free_bytes(folder) >= needed:
+                del self._waiting[member.name]  # this task
+                self.ask(member, slot_bytes, again_s)
+                return
+        self._waiting.pop(member.name, None)
 
     def _answer(self, member: LocalMember) -> None:
         assert member.arena is not None

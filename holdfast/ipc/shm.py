@@ -46,7 +46,7 @@ def allocate(draft: Path, size: int) -> tuple[int, mmap.mmap]:
     except OSError as error:
         raise ArenaError(_refusal(draft, size, error)) from error
     try:
-        if _free_bytes(draft.parent) < size:
+        if free_bytes(draft.parent) < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.posix_fallocate(descriptor, 0, size)
         memory = mmap.mmap(descriptor, size)
@@ -108,7 +108,8 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _free_bytes(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """How many bytes may still be written there. Raises OSError."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
 
@@ -121,7 +122,7 @@ def _refusal(draft: Path, needed: int, error: OSError) -> str:
     if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
         return message
     return (
-        f"{message}; needed {needed} bytes, free {_free_bytes(folder)} bytes in {folder}. Mount a larger one "
+        f"{message}; needed {needed} bytes, free {free_bytes(folder)} bytes in {folder}. Mount a larger one "
         "(docker run --shm-size=..., on Kubernetes an emptyDir with medium: Memory at /dev/shm) or name "
         "another folder with --shm-dir"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from controlplane.core.records import effects, events
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
-from tests.agent.daemon.test_agent import elastic, script
+from tests.agent.daemon.test_agent import RANK, elastic, heard, script
 from tests.agent.support import AgentProcess, launch, spec, until
 
 if TYPE_CHECKING:
@@ -64,4 +65,21 @@ async def test_a_full_memory_is_waited_for_and_told(base: Path, small: Path, lea
     ballast.unlink()
     assert (await leader.phase("job.0", MemberPhase.EXITED)).failure is None
     assert leader.reports("job.0")[-1].no_room == ""
+    assert await agent.end() == 0
+
+
+async def test_an_arena_for_which_there_was_no_room_is_made_once_there_is(
+    base: Path, small: Path, leader: Leader
+) -> None:
+    agent = AgentProcess(base, f"127.0.0.1:{leader.port}", process_timeout_s=30.0)
+    await until(lambda: leader.hellos, "the agent")
+    larger = script(agent, RANK.replace("bytes=100_000", "bytes=200_000"))
+    await leader.order(launch("job.0", spec(larger)))
+    await leader.phase("job.0", MemberPhase.READY)
+    await until(lambda: "arena_failed" in heard(agent), "the refusal")
+    assert not leader.of(events.SnapshotReady)
+    grown = await asyncio.create_subprocess_exec("mount", "-o", "remount,size=2m", str(small))
+    assert await grown.wait() == 0
+    await until(lambda: leader.of(events.SnapshotReady), "the snapshot")
+    assert heard(agent).count("arena_failed") == 1
     assert await agent.end() == 0
