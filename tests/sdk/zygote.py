@@ -121,10 +121,10 @@ class Forked:
     def poll(self) -> int | None:
         return self._zygote.poll(self.pid)
 
-    def wait(self, timeout: float) -> int:
-        deadline = time.monotonic() + timeout
+    def wait(self, timeout: float | None = None) -> int:
+        began = time.monotonic()
         while (code := self.poll()) is None:
-            if time.monotonic() > deadline:
+            if timeout is not None and time.monotonic() - began > timeout:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
             time.sleep(0.005)
         return code
