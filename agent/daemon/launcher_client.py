@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from holdfast.ipc.messages.launcher import LauncherCommand, LauncherMessage
 
-_START_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 60.0
+"""Of a launcher that lives: on a crowded machine, or from a cold image, its imports take long."""
 _END_TIMEOUT_S = 10.0
 _REAP_S = 5.0
 _OTHER_POLL_S = 0.05

@@ -79,10 +79,16 @@ def test_rot_is_mended_and_either_storage_may_vanish() -> None:
             assert ("committed", name) not in [
                 (b.get("outcome"), b.get("checkpoint")) for _, b in told[:copied]
             ]
-        job.kill_all()
-        asks = job.written("asks")
-        assert "committed" in {line[1] for line in asks} <= {"committed", "skipped"}, asks
+        asks = job.wait(lambda: answered(job), "a request is answered")
+        assert {line[1] for line in asks} <= {"committed", "skipped"}, asks
+        job.kill_all()  # what is being saved now fails, and its ranks may live to be told
         vanish_between_runs_and_in_one(job, first, second)
+
+
+def answered(job: Trained) -> list[list[str]]:
+    """What the script has been told of its requests; empty until one of them was committed."""
+    asks = job.written("asks")
+    return asks if "committed" in {line[1] for line in asks} else []
 
 
 def vanish_between_runs_and_in_one(job: Trained, first: Path, second: Path) -> None:
