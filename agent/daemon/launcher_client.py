@@ -16,7 +16,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from holdfast import logs
+from holdfast import logs, removal
 from holdfast.ipc.frames import Decoder, FrameError, encode
 from holdfast.ipc.messages.fields import BadMessage
 from holdfast.ipc.messages.launcher import (
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from holdfast.ipc.frames import Message
     from holdfast.ipc.messages.launcher import LauncherCommand, LauncherMessage
 
-_START_TIMEOUT_S = 20.0
+_START_TIMEOUT_S = 60.0
+"""Of a launcher that lives: on a crowded machine, or from a cold image, its imports take long."""
 _END_TIMEOUT_S = 10.0
 _REAP_S = 5.0
 _OTHER_POLL_S = 0.05
@@ -103,13 +104,20 @@ class LauncherClient:
             self._writer.write(data)
 
     async def end(self) -> None:
-        """Have the launcher kill its members and end. Waits for it, 10 s at most."""
+        """Have the launcher kill its members and end. Waits for it, 10 s at most.
+
+        One that has just been started, and is not attached to yet, gets SIGTERM. Where it must be killed, its
+        socket is removed, or that of the one before it."""
         self._ending = True
         if self._writer is not None:
             self.send(EndCommand())
+        elif self._child is not None:
+            self._child.terminate()
         await self._close()
         if self._child is not None:
             await self._reap(self._child)
+            with contextlib.suppress(removal.NotOursError):
+                removal.dead_socket(self._paths.launcher)
 
     async def _close(self) -> None:
         if self._task is not None:
@@ -130,6 +138,8 @@ class LauncherClient:
     async def _attach(self) -> None:
         if not await self._connect():
             await (self._start_own() if self._own else self._await_other())
+        if self._ending:
+            return
         queued, self._queued = self._queued, []
         for data in queued:
             assert self._writer is not None
@@ -141,6 +151,8 @@ class LauncherClient:
         self._start()
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not await self._connect():
+            if self._ending:
+                return
             self._check_child()
             if time.monotonic() > deadline:
                 raise LauncherError(

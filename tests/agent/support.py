@@ -4,7 +4,9 @@ processes."""
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -26,6 +28,7 @@ from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlServicer, add_ControlServicer_to_server
 from holdfast.ipc.frames import Decoder, Message, encode
 from tests.leashed import leashed
+from tests.sdk.zygote import Zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -289,6 +292,14 @@ except SettingsError as error:
 """
 
 
+@functools.cache
+def forking() -> Zygote:
+    """An interpreter that has imported what an agent needs: each is a fork of it."""
+    made = Zygote("agent.main", "uvloop", torch=False)
+    atexit.register(made.close)
+    return made
+
+
 class AgentProcess:
     """A real agent process of one node."""
 
@@ -310,9 +321,8 @@ class AgentProcess:
         }
         (base / "shm").mkdir(exist_ok=True)
         env = {**os.environ, "HOLDFAST_PRELOAD": preload}
-        argv = [sys.executable, "-c", AGENT, json.dumps(values)]
-        with (base / "out").open("ab") as out, (base / "err").open("ab") as err:
-            self.process = subprocess.Popen(leashed(argv), stdout=out, stderr=err, env=env)
+        out, err = base / "out", base / "err"
+        self.process = forking().run(AGENT, json.dumps(values), out=out, err=err, env=env)
 
     @property
     def run_dir(self) -> Path:

@@ -4,11 +4,11 @@ itself."""
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -19,7 +19,7 @@ import grpc
 from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
-from tests.leashed import leashed
+from tests.sdk.zygote import Forked, Zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +46,14 @@ async def until(look: Callable[[], T], timeout_s: float = 30.0) -> T:
     return value
 
 
+@functools.cache
+def forking() -> Zygote:
+    """An interpreter that has imported what a coordinator needs: each is a fork of it."""
+    made = Zygote("controlplane.daemon.coordinator", torch=False)
+    atexit.register(made.close)
+    return made
+
+
 class Coordinator:
     """One coordinator process. `listen` is known once it serves."""
 
@@ -63,14 +71,12 @@ class Coordinator:
             **settings,
         }
         self.listen = self.metrics = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Forked | None = None
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Forked:
         self.address_file.unlink(missing_ok=True)
-        with (self.folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                leashed([sys.executable, "-c", _SERVE, json.dumps(self.settings)]), stderr=log, cwd=ROOT
-            )
+        log = self.folder / f"{self.name}.log"
+        self._process = forking().run(_SERVE, json.dumps(self.settings), err=log, env=os.environ)
         return self._process
 
     async def start(self) -> Coordinator:
@@ -95,7 +101,7 @@ class Coordinator:
         if self._process is None:
             return 0
         if self._process.poll() is None:
-            os.kill(self._process.pid, number)
+            self._process.send_signal(number)
         return self._process.wait(20)
 
     def log(self) -> str:

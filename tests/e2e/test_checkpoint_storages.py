@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 EVERY_TEN = "--nproc-per-node 2 --snapshot-every 5 --checkpoint-every 10 --full-every 100".split()
 TWO = [*EVERY_TEN, *"--keep-last 2 --scrub-every-s 1 --storage HERE/first --mirror HERE/second".split()]
 TWO += ["--hang-factor", "0"]  # a job that is held is not hung
+LET_GO = "is no longer in its arena"
+"""Why a checkpoint fails on a crowded machine: ranks keep what they offered for `ANSWER_S`, and the answer or
+the agent that reads it comes later."""
 KEYS = {"step", "kind", "valid", "bytes", "errors"}
 
 
@@ -38,6 +41,18 @@ def manifests(storage: Path) -> list[Path]:
     return list(storage.glob("jobs/*/manifests/*.json"))
 
 
+def on_their_way(job: Trained) -> set[str]:
+    """The checkpoints that have begun and not ended."""
+    ended = [*job.changes("committed"), *job.changes("failed"), *job.changes("skipped")]
+    return {body["checkpoint"] for body in job.changes("started")} - {body["checkpoint"] for body in ended}
+
+
+def alike(first: Path, second: Path) -> bool:
+    """Whether all checkpoints on both storages are valid, and the same. While training is held that is so
+    soon: one that had begun before comes to one storage after the other."""
+    return verified(first) == verified(second)
+
+
 def newest_scrubbed(job: Trained) -> str:
     """Hold training, and wait until no checkpoint is on its way and the newest has been read again; its id.
 
@@ -46,8 +61,7 @@ def newest_scrubbed(job: Trained) -> str:
     before = len(job.bodies("Scrubbed"))
 
     def found() -> str:
-        ended = [*job.changes("committed"), *job.changes("failed"), *job.changes("skipped")]
-        if {body["checkpoint"] for body in job.changes("started")} - {body["checkpoint"] for body in ended}:
+        if on_their_way(job):
             return ""
         later = [body["checkpoint"] for body in job.bodies("Scrubbed")[before:]]
         return later[-1] if later and later[-1] == job.committed()[-1] else ""
@@ -65,10 +79,11 @@ def test_rot_is_mended_and_either_storage_may_vanish() -> None:
         (mended_in,) = [body["checkpoint"] for body in mended]
         assert mended_in == newest == job.committed()[-1]
         few = in_some_hold(
-            job.folder / "hold", lambda: all(len(manifests(each)) <= 3 for each in (first, second))
+            job.folder / "hold",
+            lambda: not on_their_way(job) and all(len(manifests(each)) <= 3 for each in (first, second)),
         )
-        job.wait(few, "the others are removed")
-        assert len(verified(first)) <= 3 and verified(first) == verified(second)  # two, and their base
+        job.wait(few, "the others are removed")  # all but two, and their base
+        job.wait(lambda: alike(first, second), "both have the same")
         (job.folder / "hold").unlink()
         job.more(1)
         told = [(line["type"], line["body"]) for line in job.look()]
@@ -79,10 +94,17 @@ def test_rot_is_mended_and_either_storage_may_vanish() -> None:
             assert ("committed", name) not in [
                 (b.get("outcome"), b.get("checkpoint")) for _, b in told[:copied]
             ]
-        job.kill_all()
-        asks = job.written("asks")
-        assert "committed" in {line[1] for line in asks} <= {"committed", "skipped"}, asks
+        asks = job.wait(lambda: answered(job), "a request is answered")
+        late = [line for line in asks if line[1] == "failed" and line[3].endswith(LET_GO)]
+        assert {line[1] for line in asks if line not in late} <= {"committed", "skipped"}, asks
+        job.kill_all()  # what is being saved now fails, and its ranks may live to be told
         vanish_between_runs_and_in_one(job, first, second)
+
+
+def answered(job: Trained) -> list[list[str]]:
+    """What the script has been told of its requests; empty until one of them was committed."""
+    asks = job.written("asks")
+    return asks if "committed" in {line[1] for line in asks} else []
 
 
 def vanish_between_runs_and_in_one(job: Trained, first: Path, second: Path) -> None:

@@ -37,7 +37,7 @@ def complaints(options: list[Options], outcomes: list[Outcome]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(2, range(0, 2000, 100)))
+@pytest.mark.parametrize("first", all_but(1, range(0, 2000, 100)))
 def test_two_thousand_schedules_keep_every_promise_and_end(first: int) -> None:
     options = [Options(seed=seed, nodes=1 + seed % 3) for seed in range(first, first + 100)]
     outcomes = [live(each) for each in options]
@@ -56,7 +56,7 @@ def test_a_swarm_keeps_every_promise_and_ends() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(1, range(100, 1000, 100)))
+@pytest.mark.parametrize("first", all_but(0, range(100, 1000, 100)))
 def test_a_swarm_of_a_thousand(first: int) -> None:
     options = [swarm(seed) for seed in range(first, first + 100)]
     assert not complaints(options, [live(each) for each in options])
@@ -123,11 +123,11 @@ def test_checks_before_seating_wedge_no_job(checks: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", all_but(1, range(0, 400, 50)))
+@pytest.mark.parametrize("first", all_but(1, range(0, 400, 25)))
 def test_hundreds_of_schedules_of_jobs_that_may_shrink_and_grow(first: int) -> None:
     options = [
         Options(seed=seed, nodes=2 + seed % 3, faults=tuple(EVERY), elastic=True, fault_s=30.0, steps=80)
-        for seed in range(first, first + 50)
+        for seed in range(first, first + 25)
     ]
     assert not complaints(options, [live(each) for each in options])
 
@@ -141,9 +141,9 @@ def test_each_change_of_places_alone_and_often(fault: str) -> None:
     assert not complaints(options, [live(each) for each in options])
 
 
-@pytest.mark.parametrize("first", all_but(1, range(0, 120, 40)))
+@pytest.mark.parametrize("first", all_but(1, range(0, 120, 20)))
 def test_ranks_that_take_a_snapshot_after_every_step(first: int) -> None:
-    options = [dataclasses.replace(swarm(seed), often=True) for seed in range(first, first + 40)]
+    options = [dataclasses.replace(swarm(seed), often=True) for seed in range(first, first + 20)]
     assert not complaints(options, [live(each) for each in options])
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
+from pathlib import Path
 
 from controlplane.core.records import effects
 from controlplane.core.records.model import MemberPhase
-from tests.agent.support import AgentProcess, Leader, folder, launch, spec, until
+from tests.agent.support import AgentProcess, Leader, alive, folder, launch, spec, until
 
 SAVES = """
 import os, socket, sys, time
@@ -62,3 +65,27 @@ async def test_while_there_is_no_leader_the_age_of_a_failure_grows(
     (status,) = (await leader.hello(2)).joined.members
     assert status.failure is not None and status.failure.exit_code == 3
     assert 1.5 <= status.failure.age_s <= time.monotonic() - ended + 1
+
+
+async def test_who_ends_while_its_next_launcher_starts_ends_in_order(
+    agent: AgentProcess, leader: Leader
+) -> None:
+    """Nobody has attached to that launcher yet, so it cannot be told over its socket."""
+    await leader.hello(1)
+    agent.addresses()
+    first = int((agent.run_dir / "launcher.pid").read_text())
+    os.kill(first, signal.SIGKILL)
+    second = await until(
+        lambda: next((pid for pid in launchers(agent) if pid != first), 0), "another launcher"
+    )
+    os.kill(second, signal.SIGSTOP)
+    assert await agent.end() == 0, agent.err()
+    assert not alive(second)
+    assert not (agent.run_dir / "launcher.sock").exists(), "the launcher that was killed has left it"
+
+
+def launchers(agent: AgentProcess) -> list[int]:
+    """The launchers that this agent has started."""
+    words = "holdfast.launch.launcher"
+    children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if words in Path(f"/proc/{pid}/cmdline").read_text()]
