@@ -26,7 +26,7 @@ from holdfast.clean.beside import Beside
 from holdfast.clean.habits import StepPattern
 from holdfast.clean.optimizer_states import OptimizerStates
 from holdfast.clean.owned import Owned
-from holdfast.clean.putting_back import copy_plain, options_of, put_options, put_small
+from holdfast.clean.putting_back import Options, copy_plain, options_of, put_options, put_small
 from holdfast.clean.unowned import Unowned, owned_parameters
 from holdfast.state import built, modes, randomness, wrapped
 from holdfast.state import tracked as state
@@ -62,7 +62,7 @@ class Guard:
         self._small: dict[str, Any] | None = {}
         self._complained = False
         self._modes = modes.ModesAtStart()
-        self._groups: list[list[dict[str, Any]]] = []
+        self._groups = Options([], [])
         self._random: randomness.GeneratorsAtStart | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
         self._states = OptimizerStates()
@@ -111,7 +111,7 @@ class Guard:
         """Release the objects and what was kept of them."""
         self.arm()
         self._graded = []
-        self._small, self._groups, self._random = {}, [], None
+        self._small, self._groups, self._random = {}, Options([], []), None
         self._modes, self.beside = modes.ModesAtStart(), Beside(self._unowned, self._copy_small)
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
