@@ -227,8 +227,9 @@ class Equality:
             recovery_log.write(
                 agent,
                 logging.WARNING,
-                "buffers of the tracked modules differ between ranks (batch norm under plain DDP or FSDP?): "
-                "%s; session.ddp(model) makes them equal at the end of each step, and no step is lost",
+                "buffers of the tracked modules differ between ranks (batch norm under plain DDP or FSDP, or "
+                "where torch.utils.checkpoint runs forward again?): %s; session.ddp(model) makes them equal "
+                "at the end of each forward pass, and if they stay so, no step is lost",
                 becomes,
             )
         self._logged = True

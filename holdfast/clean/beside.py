@@ -51,7 +51,7 @@ class Beside:
         self._samples = ChosenValues()
         self._seen: SeenValues | None = None
         self._modes = ModesAtStart()
-        self._options: Options = []
+        self._options = Options([], [])
         self._small: dict[str, Any] | None = None
         self._count = 0
         self.watching = False  # such code runs, or was broken off
@@ -90,7 +90,7 @@ class Beside:
     def unwatch(self) -> None:
         """It has ended."""
         self.watching, self._tensors, self._versions, self._seen = False, [], [], None
-        self._modes, self._options, self._small = ModesAtStart(), [], None
+        self._modes, self._options, self._small = ModesAtStart(), Options([], []), None
 
     def changed(self) -> str:
         """The name of tracked state that has changed since `watch`; "" if none has, as far as is cheap to
@@ -127,7 +127,7 @@ class Beside:
         after = self._copy_small() or {}
         moved = (name for name, kept in (self._small or {}).items() if _differ(kept, after.get(name)))
         found = next(moved, "") or self._moved(counted=False) or self._unowned.moved()
-        if not found and _differ(self._options, options_of(self._optimizers)):
+        if not found and _differ(self._options.values, options_of(self._optimizers).values):
             found = "the options of an optimizer"
         if not found and not self._modes.same():
             found = "which modules train, or which parameters"

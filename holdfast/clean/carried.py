@@ -5,7 +5,8 @@ it in place, and either an iteration may read it before it has given it a value 
 the loop reads it and not every iteration has given it one. So `total += loss` is carried, and so are both
 names of `if loss < best: best, waited = loss, 0`. The body is walked in the order in which it runs, with the
 names that have a value of this iteration on every way to a statement; where ways meet, those that all of them
-have. A loop within the body has a round at least if it is over a `range` that the body does not change. Of
+have. A loop within the body has rounds in each iteration, or in none, if it is over a `range` or a module's
+parameters that the body does not change, over an optimizer's groups, or over items that are written out. Of
 another one, what each round gives a value counts as given, unless it has a value before the outer loop: a
 script that gives it none there relies on a round. A call may change what it is given: only methods that are
 known to do so count (`append`, `add_`)."""
@@ -29,6 +30,9 @@ CHANGING = frozenset(
     {"append", "extend", "add", "insert", "appendleft"} | {"add_", "sub_", "mul_", "div_", "lerp_", "copy_"}
 )
 """Methods that change their object."""
+_PASSING = frozenset({"enumerate", "zip", "reversed", "list", "tuple"})
+"""Functions that give as many rounds as what they are given, or the shortest of it."""
+_OF_MODULES = frozenset({"parameters", "named_parameters"})
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -138,13 +142,22 @@ class Carried:
         return written | (given if self._has_rounds(each) else given - self._before)
 
     def _has_rounds(self, each: Loop) -> bool:
-        """Whether this is over a `range` that is the same in each iteration. If that is empty, no iteration
-        gives anything a value."""
-        if isinstance(each, ast.While) or not isinstance(each.iter, ast.Call):
-            return False
-        called = each.iter.func
-        read = {name.id for name in ast.walk(each.iter) if isinstance(name, ast.Name)}
-        return isinstance(called, ast.Name) and called.id == "range" and not read & self._stored
+        """Whether it has rounds in each iteration or in none: then none gives anything a value."""
+        return not isinstance(each, ast.While) and self._is_never_or_always_empty(each.iter)
+
+    def _is_never_or_always_empty(self, tree: ast.expr) -> bool:
+        if isinstance(tree, ast.Tuple | ast.List):
+            return any(not isinstance(item, ast.Starred) for item in tree.elts)
+        if not isinstance(tree, ast.Call):
+            return isinstance(tree, ast.Attribute) and tree.attr == "param_groups"
+        called = tree.func
+        if isinstance(called, ast.Name) and called.id in _PASSING:
+            return bool(tree.args) and all(map(self._is_never_or_always_empty, tree.args))
+        if isinstance(called, ast.Name):
+            fixed = called.id == "range"
+        else:
+            fixed = isinstance(called, ast.Attribute) and called.attr in _OF_MODULES
+        return fixed and not self._stored & {name.id for name in ast.walk(tree) if isinstance(name, ast.Name)}
 
     def _try(self, each: ast.Try | ast.TryStar, written: Written) -> Written | None:
         after = self._block(each.orelse, self._block(each.body, written))

@@ -342,11 +342,14 @@ def _held(things: list[Any]) -> list[Any]:
     return [*things, *(each for each in (*inner, *parts) if type(each) not in PLAIN)]
 
 
-def _options(tracked: TrackedState) -> Iterator[dict[str, Any]]:
-    """Groups and states of tracked optimizers: a script may have them in variables of its own."""
+def _options(tracked: TrackedState) -> Iterator[Any]:
+    """Groups and states of tracked optimizers, and tensors in them (a rate): a script may have them in
+    variables of its own."""
     for optimizer in tracked.optimizers:
-        yield from optimizer.param_groups
-        yield from (each for each in optimizer.state.values() if isinstance(each, dict))
+        states = (each for each in optimizer.state.values() if isinstance(each, dict))
+        for each in (*optimizer.param_groups, *states):
+            yield each
+            yield from (value for value in each.values() if isinstance(value, torch.Tensor))
 
 
 def _memory(tracked: TrackedState) -> set[int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.state import shards
+from holdfast.state import modes, shards
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,10 @@ def drop(modules: Iterable[torch.nn.Module], but: Iterable[torch.Tensor] = ()) -
     zeroed = {id(parameter) for parameter in but}
     for module in modules:
         for parameter in module.parameters():
-            parameter.grad = torch.zeros_like(parameter) if id(parameter) in zeroed else None
+            if id(parameter) in zeroed:
+                modes.zero_gradient(parameter)
+            else:
+                parameter.grad = None
 
 
 def _is_dense(parameter: torch.Tensor) -> bool:

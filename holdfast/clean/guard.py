@@ -26,7 +26,7 @@ from holdfast.clean.beside import Beside
 from holdfast.clean.habits import StepPattern
 from holdfast.clean.optimizer_states import OptimizerStates
 from holdfast.clean.owned import Owned
-from holdfast.clean.putting_back import options_of, put_options, put_small
+from holdfast.clean.putting_back import Options, copy_plain, options_of, put_options, put_small
 from holdfast.clean.unowned import Unowned, owned_parameters
 from holdfast.state import built, modes, randomness, wrapped
 from holdfast.state import tracked as state
@@ -62,7 +62,7 @@ class Guard:
         self._small: dict[str, Any] | None = {}
         self._complained = False
         self._modes = modes.ModesAtStart()
-        self._groups: list[list[dict[str, Any]]] = []
+        self._groups = Options([], [])
         self._random: randomness.GeneratorsAtStart | None = None
         self._whole: tuple[list[torch.Tensor], list[torch.Tensor], list[dict[Any, Any]]] | None = None
         self._states = OptimizerStates()
@@ -111,7 +111,7 @@ class Guard:
         """Release the objects and what was kept of them."""
         self.arm()
         self._graded = []
-        self._small, self._groups, self._random = {}, [], None
+        self._small, self._groups, self._random = {}, Options([], []), None
         self._modes, self.beside = modes.ModesAtStart(), Beside(self._unowned, self._copy_small)
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
@@ -286,7 +286,7 @@ class Guard:
     def _copy_small(self) -> dict[str, Any] | None:
         """Copies of the small objects' state. None if one raises: that costs retries, not the training."""
         try:
-            return {name: state.copy_plain(state.capture(thing)) for name, thing in self._things.items()}
+            return {name: copy_plain(state.capture(thing)) for name, thing in self._things.items()}
         except Exception as error:  # a user's state_dict may raise anything
             if not self._complained:
                 log.warning("state_dict of a tracked object fails, so no step can be retried: %r", error)
@@ -350,5 +350,5 @@ class Guard:
 def _held(kept: Any) -> Any:
     """An optimizer's state with the same tensors, and copies of what is none."""
     if not isinstance(kept, dict):
-        return kept if isinstance(kept, torch.Tensor) else state.copy_plain(kept)
+        return kept if isinstance(kept, torch.Tensor) else copy_plain(kept)
     return {key: _held(value) for key, value in kept.items()}

@@ -35,6 +35,8 @@ _COUNTING = frozenset({"zip", "zip_longest", "islice", "chain", "cycle", "takewh
 _CLOCKS = frozenset({"time", "perf_counter", "monotonic", "process_time", "thread_time", "now", "utcnow"})
 """Calls that give the time, also with `_ns` behind them."""
 _SEEDING = frozenset({"manual_seed", "seed"})
+_PLACED = ("loader", "steps")
+"""What the session makes, and that keeps its place when it is made again."""
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
 
@@ -111,9 +113,19 @@ def _calls(tree: ast.AST, name: str) -> bool:
 
 
 def _beginning(tree: ast.AST) -> Iterator[ast.For | ast.While]:
-    """Loops that begin steps themselves: in each of them, variables of its function count on."""
+    """Loops that begin steps themselves, by `begin_step` or `next(steps)`: in each of them, variables of its
+    function count on."""
+    made = (pair for each in ast.walk(tree) if isinstance(each, ast.Assign) for pair in _pairs(each))
+    steps = {name for target, value in made if _calls(value, "steps") for name in _names(target, ast.Store)}
     loops = (each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While))
-    return (each for each in loops if _calls(each, "begin_step"))
+    return (each for each in loops if _calls(each, "begin_step") or steps & {*_nexts(each)})
+
+
+def _nexts(tree: ast.AST) -> Iterator[str]:
+    """The names in `next(name)`."""
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Call) and restarting.called_name(each) == "next" and each.args:
+            yield from _names(each.args[0], ast.Load)
 
 
 def _loader(iterated: ast.expr) -> str:
@@ -250,7 +262,10 @@ def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, in
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and id(each) not in within:
             for target, value in _pairs(each):
-                if not (_calls(value, "loader") or _names(value, ast.Load) & _of_session(tree)):
+                if not (
+                    any(_calls(value, name) for name in _PLACED)
+                    or _names(value, ast.Load) & _of_session(tree)
+                ):
                     made |= _names(target, ast.Store)
     for each in ast.walk(loop):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "next":

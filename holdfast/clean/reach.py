@@ -7,6 +7,7 @@ loaders. What else torch, other packages and the standard library keep within th
 from __future__ import annotations
 
 import contextlib
+import dis
 import functools
 import gc
 import inspect
@@ -48,8 +49,13 @@ _READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle,
 _READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
 _READING += (itertools.pairwise, itertools.takewhile, itertools.dropwhile)
 """Iterators that read others: those know where they are."""
-ASKING = frozenset({"session", "steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
-"""Names by which code asks the session where it is."""
+ASKING = frozenset({"steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
+"""Attributes by which code asks the session where it is."""
+_FACTS = frozenset({"rank", "world_size", "layout", "device", "generation"})
+"""Attributes of the session that do not change from step to step."""
+_PLACES = frozenset({"step", "data_step"})
+"""Attributes that tell where the session is; an object of the script may count its own."""
+_TAKING = ("LOAD_ATTR", "LOAD_METHOD")
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
 
@@ -188,14 +194,52 @@ def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
     and texts are left out: it is asked again when it is made again."""
     frame = running.gi_frame
     if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
-        left_out = PLAIN if asks_session(frame.f_code) else ()
-        held = ((f"{name}.{each}", value) for each, value in variables_of(frame).items())
+        variables = variables_of(frame)
+        left_out = PLAIN if asks_session(frame.f_code, frame.f_globals | variables) else ()
+        held = ((f"{name}.{each}", value) for each, value in variables.items())
         yield from ((each, value) for each, value in held if type(value) not in left_out)
 
 
-def asks_session(code: CodeType) -> bool:
-    """Whether this code asks the session where it is, by the names in it."""
-    return bool(ASKING & {*code.co_names, *code.co_freevars, *code.co_varnames})
+def asks_session(code: CodeType, variables: Mapping[str, Any]) -> bool:
+    """Whether this code asks the session where it is: it reads what the session has made, or uses the session
+    for more than facts that stay the same. `variables`: those that it has and sees."""
+    asks, names = _read_by(code)
+    return asks or any(is_sessions(variables.get(name)) for name in names)
+
+
+def variables_seen(function: FunctionType) -> dict[str, Any]:
+    """The variables around a function that it may use."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    found = dict(function.__globals__)
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):  # nothing was assigned yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def is_sessions(value: Any) -> bool:
+    """Whether the session has made this: a loader, a sampler, its steps."""
+    if type(value) is GeneratorType:
+        return value.gi_code.co_filename.startswith(_FOREIGN[0])
+    return type(value).__module__.startswith("holdfast.") and type(value).__name__ != "Session"
+
+
+@functools.lru_cache(maxsize=256)
+def _read_by(code: CodeType) -> tuple[bool, frozenset[str]]:
+    """Whether a code asks the session by an attribute, or uses "session" as it is; and the names in it."""
+    names = frozenset({*code.co_names, *code.co_freevars, *code.co_varnames})
+    read = [(each.opname, each.argval) for each in dis.get_instructions(code)]
+    for at, (does, what) in enumerate(read):
+        took, told = read[at + 1] if at + 1 < len(read) else ("", "")
+        base = read[at - 1][1] if at else "self"
+        if does in _TAKING and (what in ASKING or (what in _PLACES and base != "self")):
+            return True, names
+        if does.startswith("LOAD") and (what == "session" or (type(what) is tuple and "session" in what)):
+            stored = any(next_does == "STORE_ATTR" for next_does, _ in read[at + 1 : at + 3])
+            if not stored and not (took in _TAKING and told in _FACTS):
+                return True, names
+    inner = [_read_by(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return any(asks for asks, _ in inner), names.union(*(more for _, more in inner))
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:

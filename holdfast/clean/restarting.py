@@ -2,19 +2,19 @@
 
 The numbers of steps go on where the state is. What a script puts beside them does not: the numbers of
 `enumerate(session.steps(n))`; a `range`, a list, a DataLoader of torch's, a generator or an iterable object
-of the script in `zip(session.steps(n), ...)`; the loops around `begin_step`. What the session has made keeps
-its place, and so does a DataLoader with its sampler, what has a state of its own, and what asks the session
-for samples. Of a call only the names in it are known, and the code of a function of the script. Only what is
-used in the loop's body is told."""
+of the script in `zip(session.steps(n), ...)`; the loops around `begin_step` and `next(steps)`. What the
+session has made keeps its place, and so does a DataLoader with its sampler, what has a state of its own, and
+what asks the session for samples. Of a call only the names in it are known, and the code of a function of the
+script. Only what is used in the loop's body is told."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
-from types import FunctionType, GeneratorType
+from types import CodeType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clean.reach import ASKING, asks_session, is_scripts
+from holdfast.clean.reach import ASKING, asks_session, is_scripts, is_sessions, variables_of, variables_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,6 +71,8 @@ def called_name(given: ast.expr) -> str:
 def _begins_anew(given: ast.expr, values: Mapping[str, Any]) -> bool:
     """Whether this reads from its beginning, and neither the session nor a state of its own places it."""
     read = list(_values(given, values))
+    if any(map(_is_of_script, read)):  # that is asked what it does with the session
+        read = [each for each in read if type(each).__name__ != "Session"]
     if any(map(is_restarting, read)):
         return True
     if called_name(given) in _SAME or any(map(_is_placed, read)) or ASKING & _attributes(given):
@@ -82,19 +84,29 @@ def _begins_anew(given: ast.expr, values: Mapping[str, Any]) -> bool:
 
 def _is_placed(value: Any) -> bool:
     """Whether this knows where it is: it is the session's, has a state of its own, or asks the session."""
-    if isinstance(value, FunctionType | GeneratorType):
-        code = value.__code__ if isinstance(value, FunctionType) else value.gi_code
-        return code.co_filename.startswith(_OURS) or asks_session(code)
+    if isinstance(value, FunctionType):
+        return _asks(value.__code__, variables_seen(value))
+    if isinstance(value, GeneratorType):
+        frame = value.gi_frame
+        return _asks(value.gi_code, frame.f_globals | variables_of(frame) if frame is not None else {})
     kind = value if isinstance(value, type) else type(value)
     if kind.__module__.startswith("holdfast."):
         return True
     if not is_scripts(kind.__module__):
         return _is_loader(value) and not is_restarting(value)
-    parts = [getattr(kind, name, None) for name in ("__init__", "__iter__", "__next__")]
+    own = (part for each in kind.__mro__ if is_scripts(each.__module__) for part in vars(each).values())
     held = vars(value).values() if kind is not value and hasattr(value, "__dict__") else ()
-    inner = [each for each in held if type(each).__module__.startswith("holdfast.")]
-    asking = any(_is_placed(each) for each in parts if isinstance(each, FunctionType))
-    return asking or bool(inner) or hasattr(kind, "state_dict")
+    asking = any(_is_placed(each) for each in own if isinstance(each, FunctionType))
+    return asking or any(map(is_sessions, held)) or hasattr(kind, "state_dict")
+
+
+def _is_of_script(value: Any) -> bool:
+    """Whether this is a function or a class of the script."""
+    return isinstance(value, FunctionType | type) and is_scripts(value.__module__ or "")
+
+
+def _asks(code: CodeType, variables: Mapping[str, Any]) -> bool:
+    return code.co_filename.startswith(_OURS) or asks_session(code, variables)
 
 
 def _is_iterable(value: Any) -> bool:

@@ -49,6 +49,9 @@ FRESH_PREFIXES = (
     "PYTORCH_",
 )
 """Variables that have an effect only when an interpreter or a library starts."""
+HASHING = {"PYTHONHASHSEED": "0"}
+"""Where neither the job nor the node says otherwise, so that the order of a set of texts is the same in all
+processes of a job, also in one that replaces another."""
 _APPLIED_LATER = frozenset({"OMP_NUM_THREADS", "PYTHONUNBUFFERED"})
 _ACK_TIMEOUT_S = 1.0
 _TEXT_MAX = 40_000
@@ -80,7 +83,9 @@ class RunOrder:
             raise ValueError("run: env must map names to strings")
         if not isinstance(cwd, str):
             raise ValueError(f"run: cwd must be a path, not {cwd!r}")
-        return cls(tuple(argv), env, cwd, bool(message.get("module")), bool(message.get("no_python")))
+        return cls(
+            tuple(argv), HASHING | env, cwd, bool(message.get("module")), bool(message.get("no_python"))
+        )
 
 
 def fresh_causes(before: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ipc import traces
+from holdfast.launch.script import HASHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +91,7 @@ class Zygote:
             argv += ["--control", str(theirs.fileno()), "--launcher", str(os.getpid())]
             argv += ["--bare"] if self._quick_deaths >= _QUICK_DEATHS_MAX else []
             try:
-                self.pid = os.posix_spawn(sys.executable, argv, os.environ, setsid=True)
+                self.pid = os.posix_spawn(sys.executable, argv, HASHING | os.environ, setsid=True)
             except OSError:
                 ours.close()
                 raise

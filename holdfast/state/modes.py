@@ -61,7 +61,21 @@ def put_gradients_back(modules: Mapping[str, torch.nn.Module], kept: list[str] |
     for name, module in modules.items():
         for path, parameter in module.named_parameters():
             stays = f"{name}.{path}" in wanted or (kept is True and parameter.requires_grad)
-            parameter.grad = torch.zeros_like(parameter) if stays else None
+            if stays:
+                zero_gradient(parameter)
+            else:
+                parameter.grad = None
+
+
+@torch.no_grad()
+def zero_gradient(parameter: torch.Tensor) -> None:
+    """Give a parameter a gradient of zeros: in place where it has a plain one, because a script may hold it
+    (gradients as views of one flat tensor that it reduces itself)."""
+    gradient = parameter.grad
+    if type(gradient) is torch.Tensor and gradient.layout is torch.strided and not gradient.requires_grad:
+        gradient.zero_()
+    else:
+        parameter.grad = torch.zeros_like(parameter)
 
 
 def is_live(module: torch.nn.Module, state: Mapping[str, Any]) -> bool:

@@ -121,9 +121,11 @@ class TrackedState:
     def adopt(self, entries: tuple[layout.Tensor, ...], plain: Any, values: list[torch.Tensor]) -> None:
         """Restore a state: in place if a tensor of that name, dtype and shape exists, else with a new tensor.
 
-        Raises RestoreError, naming what does not fit. Other objects, or other tensors of a module, are found
-        before anything has changed; other modes or parameter groups only when tensors are filled already."""
-        filling = _Filling(self.flatten(), self._device())
+        An object of the script's is given new ones: what it holds now may be others', too (a constant that it
+        begins with). But what an optimizer steps is filled. Raises RestoreError, naming what does not fit.
+        Other objects, or other tensors of a module, are found before anything has changed; other modes or
+        parameter groups only when tensors are filled already."""
+        filling = _Filling(self.flatten(), self._device(), self._loaded())
         away = set(plain.get("away", ())) if isinstance(plain, dict) else set()
         final = [
             filling.take(entry, value, away=index in away)
@@ -169,6 +171,13 @@ class TrackedState:
             else:
                 apply(thing, trees[name], name)
 
+    def _loaded(self) -> Callable[[str, torch.Tensor], bool]:
+        """Whether the tensor of this name is an object's own affair: no optimizer steps it there."""
+        small = self.small
+        stepped = {modes.storage(value) for each in self.optimizers for value in parameters_of(each)}
+        stepped -= {address for module in self.modules for address in modes.storages(module)}
+        return lambda name, tensor: name.partition(".")[0] in small and modes.storage(tensor) not in stepped
+
     def _device(self) -> torch.device:
         for module in self.modules:
             for parameter in module.parameters():
@@ -196,11 +205,12 @@ def _check_keepable(name: str, thing: Any) -> None:
 
 
 class _Filling:
-    """The copies to be made when a state is restored."""
+    """The copies to be made when a state is restored. `loaded`: whether a tensor is not filled, but replaced
+    by an object that loads its state."""
 
-    def __init__(self, mine: Flat, device: torch.device) -> None:
+    def __init__(self, mine: Flat, device: torch.device, loaded: Callable[[str, torch.Tensor], bool]) -> None:
         self._mine = dict(zip(mine.names, zip(mine.tensors, mine.given, strict=True), strict=True))
-        self._device = device
+        self._device, self._loaded = device, loaded
         self._targets: dict[str, torch.Tensor] = {}
         # The values to copy, by the id of the tensor that takes their place in the trees.
         self._sources: dict[int, torch.Tensor] = {}
@@ -210,12 +220,16 @@ class _Filling:
     def take(self, entry: layout.Tensor, value: torch.Tensor, *, away: bool) -> torch.Tensor:
         """The tensor that stands for this one in the trees: my own, to be filled later, or a copy."""
         target, given = self._mine.get(entry.name, (None, value))
-        if target is not None and target.shape == value.shape and target.dtype == value.dtype:
-            self._put(entry.name, target, value)
-        else:
+        if target is None or target.shape != value.shape or target.dtype != value.dtype:
             given = value.to(self._device, copy=True) if away else value.cpu().clone()
             if entry.global_shape is not None:
                 self.parts[id(given)] = given
+        elif self._loaded(entry.name, target):
+            part = value.to(target.device, copy=True)
+            own = shards.like(part, given, entry.name) if shards.is_dtensor(given) else part
+            given = made_like(given, own)
+        else:
+            self._put(entry.name, target, value)
         self._sources[id(given)] = value
         return given
 
@@ -329,22 +343,11 @@ def _apply_optimizer(
     wrapped.aligned(tracked_)
 
 
-ATOMS = frozenset((float, int, bool, str, type(None)))
-"""Types that need no copy."""
-
-
-def copy_plain(value: Any) -> Any:
-    """A copy of a small tree that shares no container and no tensor with it."""
-    if type(value) in ATOMS:
-        return value
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        copied = {key: copy_plain(item) for key, item in value.items()}
-        return copied if type(value) is dict else type(value)(copied)
-    if isinstance(value, list):
-        return [copy_plain(item) for item in value]
-    return tuple(copy_plain(item) for item in value) if type(value) is tuple else value
+def made_like(model: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    """A new tensor as a parameter, or one that requires a gradient, if that is what `model` is."""
+    if isinstance(model, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=model.requires_grad)
+    return made.requires_grad_(model.requires_grad and model.is_leaf)
 
 
 def walk(tree: Any, path: str, names: list[str], tensors: list[torch.Tensor]) -> None:

@@ -110,13 +110,20 @@ def test_a_missing_script_is_named(launcher: LauncherProcess, member: str) -> No
     assert "nowhere.py does not exist" in launcher.output(member)
 
 
-def test_variables_of_the_interpreter_are_honoured(launcher: LauncherProcess, member: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "seed"), [({}, "0"), ({"NPY_OF_A_FRESH_ONE": "1"}, "0"), ({"PYTHONHASHSEED": "7"}, "7")]
+)
+def test_texts_hash_alike_in_all_processes_unless_the_job_says_otherwise(
+    launcher: LauncherProcess, member: str, env: dict[str, str], seed: str
+) -> None:
+    """A process that replaces another must walk through a set of texts in the same order."""
     launcher.script("import sys, os; print(hash('a'), sys.flags.hash_randomization, os.getpid())")
-    launcher.run(member, "script.py", env={"PYTHONHASHSEED": "0"})
+    launcher.run(member, "script.py", env=env)
     end = launcher.client.until("exited", member=member)
-    env = {**os.environ, "PYTHONHASHSEED": "0"}
-    expected = subprocess.check_output([sys.executable, "-c", "print(hash('a'))"], env=env, text=True)
-    assert launcher.output(member) == f"{expected.strip()} 0 {end['pid']}\n"
+    hashing = {**os.environ, "PYTHONHASHSEED": seed}
+    command = "import sys; print(hash('a'), sys.flags.hash_randomization)"
+    expected = subprocess.check_output([sys.executable, "-c", command], env=hashing, text=True)
+    assert launcher.output(member) == f"{expected.strip()} {end['pid']}\n"
 
 
 def test_orders_are_idempotent(launcher: LauncherProcess, member: str) -> None:

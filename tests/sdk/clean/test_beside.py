@@ -64,6 +64,25 @@ def test_what_is_small_is_put_back_when_a_callback_breaks() -> None:
     assert (trained.optimizer.param_groups[0]["lr"], trained.schedule.last_epoch) == (0.1, 0)
 
 
+@pytest.mark.parametrize("broken", ["a callback", "a step"])
+def test_a_rate_that_is_a_tensor_is_put_back_as_the_same_tensor(broken: str) -> None:
+    """A script that fills it, and does not ask the optimizer for it, goes on to set the rate."""
+    trained = Trained()
+    rate, betas = torch.tensor(0.5), (torch.tensor(0.9), torch.tensor(0.99))
+    group = trained.optimizer.param_groups[0]
+    group.update(lr=rate, betas=betas)
+    if broken == "a step":
+        trained.guard.begin(1, keep_random=False)
+    else:
+        trained.guard.beside.watch()
+    rate.fill_(0.25)
+    betas[1].fill_(0.5)
+    group["betas"] = (0.5, 0.5)
+    assert trained.guard.settle(1) == 1
+    assert group["lr"] is rate and rate == 0.5
+    assert group["betas"][0] is betas[0] and group["betas"][1] is betas[1] and betas[1] == 0.99
+
+
 @pytest.mark.parametrize("name", ["m.1.num_batches_tracked", "m.0.weight"])
 def test_a_callback_that_changes_a_tensor_is_named(name: str) -> None:
     trained = Trained()

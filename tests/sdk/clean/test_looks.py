@@ -122,6 +122,26 @@ def test_sparse_writes_are_seen_and_what_loaders_place_is_left_to_them(
     assert not any(name in said for name in ("kept", "places"))
 
 
+def test_a_rate_that_is_a_tensor_of_the_optimizer_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    model, rate, other = torch.nn.Linear(2, 2), torch.tensor(0.1), torch.tensor(0.1)
+    state = TrackedState()
+    state.add("model", model)
+    state.add("optimizer", torch.optim.SGD(model.parameters(), lr=rate))
+    forgotten = ForgottenState(state)
+
+    def train() -> None:
+        for _step in range(4):
+            rate.mul_(0.5)
+            other.mul_(0.5)
+            forgotten.step_ended()
+
+    forgotten.entered(train, ())
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "not tracked: other." in said
+
+
 def test_a_text_is_read_once_and_not_in_each_recovery(caplog: pytest.LogCaptureFixture) -> None:
     forgotten = ForgottenState(TrackedState())
 

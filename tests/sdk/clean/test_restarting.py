@@ -39,6 +39,49 @@ class Stream:
         return iter(X)
 
 
+class Shared(Stream):
+    """Gives each rank its share of the rows, from the first on."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(X[self.session.rank :: self.session.world_size])
+
+
+class Asking(Shared):
+    """Gives the rows of the step."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            yield self.rows()
+
+    def rows(self) -> torch.Tensor:
+        return X[self.session.step :]
+
+
+def share(session: Session) -> Iterator[torch.Tensor]:
+    yield from X[session.rank :: session.world_size]
+
+
+def cycled() -> Iterator[torch.Tensor]:
+    while True:
+        yield from rows
+
+
+def at_step(asked: Session) -> Iterator[torch.Tensor]:
+    while True:
+        yield X[asked.step :]
+
+
+def sessions(loader: Any) -> Iterator[torch.Tensor]:
+    yield from loader
+
+
+load: Any = DataLoader
+rows = load(X)
+
+
 class Placed(Stream):
     """Says where it is."""
 
@@ -73,6 +116,42 @@ def test_generators_and_objects_of_the_script_beside_the_steps_begin_anew() -> N
         "stream.parts()",
         "X",
     ]
+
+
+def test_a_rank_s_share_begins_anew_unless_the_session_is_asked_for_the_step() -> None:
+    session = Session()
+    loader = session.loader(TensorDataset(X), 4)
+
+    def main(session: Any, begun: Any) -> None:
+        for _step, a, b, c in zip(session.steps(2), share(session), Shared(session), cycled(), strict=False):
+            print(a, b, c)
+        for _step, a, b in zip(session.steps(2), begun, load(Shared(session)), strict=False):
+            print(a, b)
+
+    def placed(session: Any, asking: Any, loader: Any, begun: Any) -> None:
+        for _step, a, b in zip(session.steps(2), asking, sessions(loader), strict=False):
+            print(a, b)
+        for _step, a, b, c in zip(session.steps(2), begun, Asking(session), at_step(session), strict=False):
+            print(a, b, c)
+
+    found = told(main, session=session, begun=Shared(session))
+    assert found == ["share(session)", "Shared(session)", "cycled()", "begun", "load(Shared(session))"]
+    given = {"asking": Asking(session), "loader": loader, "begun": sessions(loader)}
+    assert told(placed, session=session, **given) == []
+
+
+def test_loops_around_an_iterator_of_steps_begin_anew() -> None:
+    def main(session: Any, data: Any) -> None:
+        steps = iter(session.steps(9))
+        for epoch in range(3):
+            for x in data:
+                step = next(steps, None)
+                if step is None:
+                    return
+                print(x, step, epoch)
+
+    found = unkept(main.__code__, main.__code__.co_firstlineno + 4, globals() | {"data": rows})
+    assert [(each.name, each.again) for each in found] == [("range(3)", True), ("data", True)]
 
 
 def test_what_the_session_places_and_what_never_changes_is_not_told() -> None:

@@ -90,3 +90,23 @@ def test_a_new_process_gets_them_with_the_state(tmp_path: Path) -> None:
         new.step(number)
     for left, right in zip(old.model.parameters(), new.model.parameters(), strict=True):
         assert torch.equal(left, right)
+
+
+def test_gradients_that_are_views_of_one_tensor_stay_so() -> None:
+    """A script that makes them before its function reduces that tensor, and not what the parameters have."""
+    calm, struck = Heads(none=False), Heads(none=False)
+    flats = []
+    for heads in (calm, struck):
+        parameters = list(heads.model.parameters())
+        flats.append(torch.zeros(sum(each.numel() for each in parameters)))
+        parts = torch.split(flats[-1], [each.numel() for each in parameters])
+        for each, part in zip(parameters, parts, strict=True):
+            each.grad = part.view_as(each)
+        heads.guard.arm()
+    for number in range(6):
+        calm.step(number)
+        if number in (1, 4):
+            struck.step(number, breaks=True)
+            assert not flats[1].any()
+        struck.step(number)
+        assert flats[1].any() and torch.equal(*flats)

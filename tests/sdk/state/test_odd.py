@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from holdfast import SessionError
+from holdfast.clean.putting_back import copy_plain
 from holdfast.ipc.arena import Arena
 from holdfast.snapshots import snapshot
 from holdfast.state import randomness
@@ -255,3 +256,44 @@ def test_an_optimizer_that_hides_its_steps_is_refused_when_it_is_tracked() -> No
     inner = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
     with pytest.raises(SessionError, match=r"optimizer=\.\.\.\): Lookahead is an Optimizer and has not"):
         TrackedState().add("optimizer", Lookahead(inner))
+
+
+def test_a_constant_that_an_object_begins_with_is_not_written(tmp_path: Path) -> None:
+    """In a process that takes the state, the object still holds what the script gave it."""
+    zero = torch.zeros(4)
+    source, target = Own({"hidden": torch.arange(4.0)}), Own({"hidden": zero})
+    through(tmp_path, tracked(own=source), tracked(own=target))
+    assert equal(target.state["hidden"], source.state["hidden"]) and not zero.any()
+
+
+def test_best_weights_that_begin_as_those_of_the_model_do_not_take_their_place(tmp_path: Path) -> None:
+    source, target = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    best, others = Own({"best": {"weight": torch.ones(2, 2)}}), Own({"best": {**target.state_dict()}})
+    optimizer, own = (torch.optim.SGD(each.parameters(), 0.1) for each in (source, target))
+    del others.state["best"]["bias"]
+    through(
+        tmp_path,
+        tracked(model=source, optimizer=optimizer, best=best),
+        tracked(model=target, optimizer=own, best=others),
+    )
+    assert equal(target.weight, source.weight) and others.state["best"]["weight"].eq(1).all()
+
+
+def test_what_an_optimizer_steps_in_an_object_stays_the_same_tensor(tmp_path: Path) -> None:
+    source, target = (Own({"alpha": torch.full((2,), at, requires_grad=True)}) for at in (1.0, 2.0))
+    alpha = target.state["alpha"]
+    optimizer, own = (torch.optim.SGD([each.state["alpha"]], 0.1) for each in (source, target))
+    through(tmp_path, tracked(a=source, optimizer=optimizer), tracked(a=target, optimizer=own))
+    assert target.state["alpha"].data_ptr() == alpha.data_ptr() and equal(alpha, source.state["alpha"])
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Parameter, torch.Tensor.requires_grad_])
+def test_a_tensor_that_requires_a_gradient_does_so_afterwards(tmp_path: Path, kind: Any) -> None:
+    """A script may step it by hand."""
+    source, target = Own({"a": kind(torch.ones(2))}), Own({"a": kind(torch.zeros(2))})
+    through(tmp_path, tracked(own=source), tracked(own=target))
+    assert target.state["a"].requires_grad and type(target.state["a"]) is type(source.state["a"])
+    assert equal(target.state["a"], source.state["a"])
+    copied = copy_plain(source.state)
+    assert copied["a"].requires_grad and type(copied["a"]) is type(source.state["a"])
+    assert not copy_plain({"hidden": source.state["a"] * 2})["hidden"].requires_grad
