@@ -6,7 +6,6 @@ progress, or a step's boundaries; the loop itself is transformers'. `holdfast.in
 from __future__ import annotations
 
 import copy
-import functools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_sam
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
 from holdfast.integrations.hf.loggers import HistoryLog
+from holdfast.integrations.hf.meetings import gather_elastically, save_once, together
 from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain
 from holdfast.integrations.hf.rates import rates, set_rates, settings_stay
 from holdfast.state.randomness import mix, seed_step
@@ -64,6 +64,8 @@ class Trainer(transformers.Trainer):
         ledger = EventLedger(Path(self.args.output_dir) / FOLDER)
         self.callback_handler = OnceHandler(self.callback_handler, self, ledger)
         self.accelerator.prepare_model = accelerate_state.wrapping(self.session, self.accelerator)
+        gather_elastically(self.session, self.accelerator)
+        save_once(self.session, self.model)
         self.session.on_leave(self._left)
         self._entered = self._over = self._tracks = self._made_schedule = False
         self._loggers: Any = None
@@ -82,7 +84,7 @@ class Trainer(transformers.Trainer):
         def train() -> Any:
             return self._generation(*given, resumes=resumes, **named)
 
-        output = self._elastically(train)
+        output = self._elastically("train", train)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             super()._load_best_model()
         return output
@@ -110,31 +112,28 @@ class Trainer(transformers.Trainer):
         logged = len(self.state.log_history)
 
         def measured() -> Any:
-            self.session.restore()
             tell_place(self)
             self._loggers.begin(logged)
             with self.session.phase("evaluate"):
                 return measure(*given, **named)
 
-        measured.__name__ = measured.__qualname__ = name
-        return self._elastically(measured)
+        return self._elastically(name, measured)
 
-    def _elastically(self, function: Callable[[], Any]) -> Any:
+    def _elastically(self, name: str, function: Callable[[], Any]) -> Any:
         """The function's result in this process; rank 0's if this process joined when it was over.
 
         Raises SessionError if that is not kept."""
-        results: list[Any] = []
 
-        @functools.wraps(function)
-        def run() -> dict[str, Any]:
-            results[:] = [function()]
-            return outcome.packed(self, results[0])
+        def packed(result: Any) -> dict[str, Any]:
+            return outcome.packed(self, result)
 
-        told = self.session.elastic(run)()
-        if not results:
-            return outcome.taken(self, function.__name__, told)
-        self._loggers.finish()
-        return results[0]
+        def taken(told: Any) -> Any:
+            return outcome.taken(self, name, told)
+
+        result = together(self.session, name, function, packed, taken)
+        if not self.session.catching_up:
+            self._loggers.finish()
+        return result
 
     def _begin(self) -> None:
         """Make what is tracked, before there is a generation."""
@@ -172,7 +171,6 @@ class Trainer(transformers.Trainer):
 
         `resumes`: the script has found a checkpoint of Trainer's own. That of a job which is under way is
         older than what the job knows."""
-        self.session.restore()
         if resumes and not self._progress.kept:
             refusals.refuse(
                 "resume_from_checkpoint",
