@@ -96,6 +96,21 @@ def copied(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
+def put(owner: Any, name: str, value: Any) -> None:
+    """Make this attribute that value: in place if it is a collection, which the script may hold as well."""
+    there = vars(owner).get(name)
+    if type(there) is not type(value) or there is value:
+        setattr(owner, name, value)
+    elif isinstance(there, list | deque):
+        there.clear()
+        there.extend(value)
+    elif isinstance(there, dict | set):
+        there.clear()
+        there.update(value)
+    else:
+        setattr(owner, name, value)
+
+
 def gather(own: bytes, world_size: int, device: torch.device) -> list[bytes]:
     """Every rank's bytes. All ranks call it together, and none returns before all have called it."""
     if world_size == 1:

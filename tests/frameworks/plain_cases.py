@@ -84,6 +84,10 @@ _LIGHTNING_METRICS = (
         "0.0",
     ),
 )
+_LIGHTNING_PREDICTED = (
+    _with('        return {"guess": self(batch[0]), "drawn": torch.rand(())}', "rand", "zeros"),
+    ('    assert drawn[0] != first[0]["drawn"], "all predictions draw the same numbers"', ""),
+)
 _FABRIC = (_with(_NOISE, " + 0.1 * torch.randn(8)", ""), _with(_LAYERS, "0.2", "0.0"))
 _FABRIC_AVERAGE = (_with(_LAYERS, "nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2)", "nn.ReLU()"),)
 """No batch norm: each rank measures its unwrapped average, and DistributedDataParallel leaves each rank its
@@ -129,7 +133,7 @@ PLAIN: tuple[Case, ...] = (
     _plain("lightning_plain", "lightning_trainer.py", LIGHTNING_PORT, _LIGHTNING),
     _plain("lightning_plain_again", "lightning_again.py", LIGHTNING_PORT, ()),
     _plain("lightning_plain_tested", "lightning_tested.py", LIGHTNING_PORT, ()),
-    _plain("lightning_plain_predicted", "lightning_predicted.py", LIGHTNING_PORT, ()),
+    _plain("lightning_plain_predicted", "lightning_predicted.py", LIGHTNING_PORT, _LIGHTNING_PREDICTED),
     _plain("lightning_plain_metrics", "lightning_metrics.py", LIGHTNING_PORT, _LIGHTNING_METRICS),
     replace(
         _plain("lightning_plain_parts", "lightning_parts.py", LIGHTNING_PORT, ()),

@@ -91,7 +91,7 @@ class OwnState:
             for name in _kept(owner).keys() - values.keys():
                 delattr(owner, name)
             for name, value in values.items():
-                setattr(owner, name, value)
+                plain.put(owner, name, value)
 
     def of_ranks(self, session: Any) -> list[str]:
         """Those of all ranks, which call it together."""

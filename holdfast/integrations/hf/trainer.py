@@ -6,6 +6,7 @@ progress, or a step's boundaries; the loop itself is transformers'. `holdfast.in
 from __future__ import annotations
 
 import copy
+import functools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class Trainer(transformers.Trainer):
     naming the setting, for what cannot be kept."""
 
     callback_handler: Any
+    gather_function: Any
     control: Any
     lr_scheduler: Any
     optimizer: Any
@@ -109,11 +111,15 @@ class Trainer(transformers.Trainer):
         if self.session is None or self.inside:
             return measure(*given, **named)
         self._track_model(anew=not self._tracks)
-        logged = len(self.state.log_history)
+        logged, gather = len(self.state.log_history), self.gather_function
+        number, undo = self.session.runtime.state.functions.called, self.callback_handler.as_now()
 
         def measured() -> Any:
             tell_place(self)
+            undo()  # what an evaluation has done to callbacks that broke off after it
             self._loggers.begin(logged)
+            self.gather_function = gather  # the loop resets it at its end
+            seed_step(mix(self.args.seed ^ _TAIL), number, self.session.rank)
             with self.session.phase("evaluate"):
                 return measure(*given, **named)
 
@@ -123,13 +129,8 @@ class Trainer(transformers.Trainer):
         """The function's result in this process; rank 0's if this process joined when it was over.
 
         Raises SessionError if that is not kept."""
-
-        def packed(result: Any) -> dict[str, Any]:
-            return outcome.packed(self, result)
-
-        def taken(told: Any) -> Any:
-            return outcome.taken(self, name, told)
-
+        packed = functools.partial(outcome.packed, self)
+        taken = functools.partial(outcome.taken, self, name)
         result = together(self.session, name, function, packed, taken)
         if not self.session.catching_up:
             self._loggers.finish()

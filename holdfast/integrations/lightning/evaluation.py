@@ -16,10 +16,12 @@ from lightning.pytorch.utilities.seed import isolate_rng
 
 from holdfast.errors import SessionError
 from holdfast.integrations import plain
+from holdfast.integrations.lightning import trainer_state
 from holdfast.integrations.lightning.logged import Loggers
 from holdfast.integrations.lightning.replacing import Replacing, drop_fetcher
 from holdfast.integrations.lightning.results import metrics_of
-from holdfast.state.randomness import seed_step
+from holdfast.integrations.plain import copied
+from holdfast.state.randomness import mix, seed_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +59,7 @@ class ElasticOutside(Replacing):
         found: list[Any] = []
         self._first, self._first_modes = self.batch_progress.state_dict(), _ModuleMode()
         self._first_modes.capture(strategy.lightning_module)
+        self._first_attributes, self._began = copied(trainer_state.attributes(self.trainer)), False
 
         def generation() -> dict[str, Any]:
             found[:] = [self._once(run)]
@@ -90,13 +93,16 @@ class ElasticOutside(Replacing):
         with session.phase("evaluate"), isolate_rng():
             state = session.runtime.state
             if state.seed is not None:
-                seed_step(state.seed, state.step, state.seed_group)
+                seed_step(mix(state.seed), state.functions.called, state.seed_group)
             return run()
 
     def _forget(self) -> None:
         """Begin without what a run before has left that broke off, and with loaders for this rank."""
         self.batch_progress.load_state_dict(self._first)
         self._first_modes.restore(self.trainer.lightning_module)
+        if self._began:
+            trainer_state.set_attributes(self.trainer, copied(self._first_attributes))
+        self._began = True
         drop_fetcher(self)
         self._combined_loader = None
         self.trainer._logger_connector.reset_results()

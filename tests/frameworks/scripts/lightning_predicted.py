@@ -23,7 +23,8 @@ class Model(LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-        self.register_buffer("found", torch.zeros(4, 11))
+        self.register_buffer("found", torch.zeros(6, 11))
+        self.losses: list[torch.Tensor] = []
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.layers(inputs)
@@ -36,12 +37,16 @@ class Model(LightningModule):
         return self._loss(batch)
 
     def test_step(self, batch: list[torch.Tensor]) -> None:
-        self.log("test_loss", self._loss(batch), sync_dist=True)
+        self.losses.append(self.all_gather(self._loss(batch)).mean())
+
+    def on_test_epoch_end(self) -> None:
+        self.log("total", torch.stack(self.losses).sum(), sync_dist=True)
+        self.losses.clear()
 
     def predict_step(
         self, batch: list[torch.Tensor], batch_idx: int, dataloader_idx: int = 0
     ) -> dict[str, torch.Tensor]:
-        return {"guess": self(batch[0])}
+        return {"guess": self(batch[0]), "drawn": torch.rand(())}
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
@@ -66,10 +71,13 @@ def main() -> None:
     model = Model()
     trainer.fit(model, DataLoader(data, batch_size=6, shuffle=True))
     first = trainer.predict(model, held)
-    trainer.test(model, held)
+    (tested,) = trainer.test(model, held)
     second = trainer.predict(model, [held, held], return_predictions=True)
     model.found[0] = torch.tensor([each["guess"].mean() for each in first])
     model.found[1] = torch.tensor([each["guess"].mean() for each in second[1]])
+    model.found[5] = tested["total"]
+    model.found[4] = drawn = torch.stack([each["drawn"] for each in second[1]])
+    assert drawn[0] != first[0]["drawn"], "all predictions draw the same numbers"
     written = torch.load(f"{args.output_dir}/predictions-{trainer.global_rank}.pt")
     model.found[2] = torch.tensor([each["guess"].mean() for each in written[0][0]])
     model.found[3] = torch.tensor([float(sum(each)) for each in written[1][0]])

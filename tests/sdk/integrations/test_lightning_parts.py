@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +87,16 @@ def test_recent_values_and_sums_by_name_are_kept() -> None:
     copies = plain.copied(kept)
     copies[0].append(3.0)
     assert (len(copies[0]), kept[0][0]) == (2, 1.0)
+
+
+def test_a_collection_that_the_script_holds_as_well_is_put_back_in_place() -> None:
+    owner = SimpleNamespace(rows=[1, 2, 3], seen={1, 2}, by={"a": 1}, last=deque([1], maxlen=2), count=3)
+    held = [owner.rows, owner.seen, owner.by, owner.last]
+    kept = {"rows": [1], "seen": {1}, "by": {}, "last": deque([0], maxlen=2), "count": 1, "new": [4]}
+    for name, value in kept.items():
+        plain.put(owner, name, value)
+    assert vars(owner) == kept
+    assert held == [[1], {1}, {}, deque([0], maxlen=2)]
 
 
 def test_what_cannot_be_kept_is_refused_by_its_path() -> None:
