@@ -27,6 +27,7 @@ from holdfast.integrations.hf.loggers import HistoryLog
 from holdfast.integrations.hf.meetings import gather_elastically, save_once, together
 from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain
 from holdfast.integrations.hf.rates import rates, set_rates, settings_stay
+from holdfast.reentry import joining
 from holdfast.state.randomness import mix, seed_step
 
 if TYPE_CHECKING:
@@ -80,7 +81,6 @@ class Trainer(transformers.Trainer):
         if named.get("trial") is not None:
             refusals.refuse("hyperparameter_search", "start one job for each trial")
         self._begin()
-
         resumes = named.pop("resume_from_checkpoint", None) is not None
 
         def train() -> Any:
@@ -88,7 +88,8 @@ class Trainer(transformers.Trainer):
 
         output = self._elastically("train", train)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-            super()._load_best_model()
+            with joining.looking():  # PEFT reads the weights' names first, in a process that joins later, too
+                super()._load_best_model()
         return output
 
     def evaluate(self, *given: Any, **named: Any) -> Any:
