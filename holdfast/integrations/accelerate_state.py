@@ -45,7 +45,7 @@ def connect(*, cpu: bool = False) -> Session | None:
         )
     session = Session(backend="gloo" if cpu else None)
     _fill(torch.device("cpu") if cpu else session.device, cpu=cpu)
-    session.on_form(lambda: _take_place(session))
+    session.on_form(lambda: take_place(session))
     session.on_leave(_leave)
     _connected.append(session)
     return session
@@ -74,7 +74,8 @@ def _fill(device: torch.device, *, cpu: bool) -> None:
     )
 
 
-def _take_place(session: Session) -> None:
+def take_place(session: Session) -> None:
+    """Tell accelerate this process's rank: in each generation, and in a process that joined late."""
     place = {
         "num_processes": session.world_size,
         "process_index": session.rank,

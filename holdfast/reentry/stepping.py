@@ -165,10 +165,10 @@ def _place(completed: int, left_half: int, moved: int) -> str:
 def between(state: RankState) -> None:
     """Seed for the script's code between two elastic functions.
 
-    The seed follows from the end of the last function alone, so that a process that was started again draws
-    the same numbers."""
+    The seed follows from the end of the last function and its number alone, so that a process that was
+    started again draws the same numbers."""
     if state.seed is not None:
-        seed_step(state.seed, state.step, 0)
+        seed_step(state.seed, state.step, state.functions.called - 1)
 
 
 def complete(runtime: Runtime) -> None:

@@ -21,7 +21,7 @@ WITHIN_A_STEP = frozenset(
     {
         *("on_train_epoch_start", "on_substep_end", "on_before_optimizer_step"),
         *("on_validation_start", "on_validation_batch_end"),
-        *("on_test_start", "on_test_batch_end"),
+        *("on_test_start", "on_test_batch_end", "on_predict_start", "on_predict_batch_end"),
     }
 )
 """What begins or continues a step that runs again if it breaks, in Lightning."""

@@ -33,6 +33,7 @@ from tests.frameworks.ports import (
     LIGHTNING_RESUMES,
     LIGHTNING_SCALED,
     PLATEAU_PORT,
+    SEQ2SEQ_PORT,
     Changes,
 )
 from tests.frameworks.refused_cases import NAMED, REFUSED
@@ -56,9 +57,14 @@ def _plateau(name: str, kill: Kill) -> Case:
     return Case(f"hf_plateau_{name}", "hf", script, kill, (), PLATEAU_PORT, MAY_BEGIN_AGAIN)
 
 
-HF_AGAIN = SCRIPTS / "hf_again.py"
-METRICS = "lightning_metrics.py"
-BATCHES = frozenset({"on_train_batch_end"})
+def _seq2seq(name: str, kill: Kill) -> Case:
+    script = SCRIPTS / "hf_seq2seq.py"
+    return Case(f"hf_seq2seq_{name}", "hf", script, kill, (), SEQ2SEQ_PORT, MAY_BEGIN_AGAIN)
+
+
+HF_AGAIN, HF_EXAMPLE = SCRIPTS / "hf_again.py", SCRIPTS / "hf_example.py"
+METRICS, PREDICTED = "lightning_metrics.py", "lightning_predicted.py"
+BATCHES, PREDICTS = frozenset({"on_train_batch_end"}), frozenset({"on_predict_end"})
 SAVED = frozenset({"on_train_epoch_end", "on_save_checkpoint"})
 
 
@@ -183,11 +189,22 @@ CASES: tuple[Case, ...] = (
     replace(_lightning("changes", Kill("forward", 8, nth=12)), setting=LIGHTNING_CHANGES),
     replace(_accelerate("changes", Kill("forward", 5)), setting=ACCELERATE_CHANGES),
     replace(_hf("again_evaluation", Kill("on_prediction_step", 8, nth=2)), script=HF_AGAIN),
+    replace(
+        _hf("again_evaluated", Kill("on_evaluate", 8, nth=1)),
+        script=HF_AGAIN,
+        again=MAY_BEGIN_AGAIN | {"on_evaluate", "on_log"},
+    ),
     replace(_hf("again_second_trainer", Kill("forward", 16, rank=0)), script=HF_AGAIN),
+    replace(_hf("example_evaluation", Kill("on_prediction_step", 8)), script=HF_EXAMPLE),
+    replace(_hf("example_prediction", Kill("on_prediction_step", 8, rank=0, nth=2)), script=HF_EXAMPLE),
+    _seq2seq("evaluation", Kill("on_prediction_step", 8, nth=2)),
+    _seq2seq("prediction", Kill("on_prediction_step", 8, nth=4)),
     _lightning("again", Kill("forward", 11), script="lightning_again.py"),
     _lightning("validated_before", Kill("on_validation_batch_end", 0, nth=2), script="lightning_tested.py"),
     _lightning("tested", Kill("on_test_batch_end", 22, rank=0, nth=3), script="lightning_tested.py"),
     _lightning("tested_again", Kill("on_test_batch_end", 22, nth=9), script="lightning_tested.py"),
+    _lightning("predicted", Kill("on_predict_batch_end", 22, nth=2), ends=PREDICTS, script=PREDICTED),
+    _lightning("predicted_before", Kill("on_test_batch_end", 22, rank=0, nth=4), script=PREDICTED),
     *PLAIN,
     *REFUSED,
     *NAMED,

@@ -72,7 +72,8 @@ def _checkpoints(folder: Path) -> dict[str, str]:
     """What Trainer's own checkpoints hold, read as anybody would."""
     found: dict[str, str] = {}
     for path in folder.glob("checkpoint-*"):
-        found |= digests.of(safetensors.torch.load_file(path / "model.safetensors"), path.name)
+        for file in path.glob("*.safetensors"):
+            found |= digests.of(safetensors.torch.load_file(file), path.name)
         found |= digests.of(torch.load(path / "optimizer.pt", weights_only=True), f"{path.name}/optimizer")
         state = json.loads((path / "trainer_state.json").read_text())
         state["log_history"] = [_lasting(entry) for entry in state["log_history"]]

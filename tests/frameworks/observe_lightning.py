@@ -52,6 +52,7 @@ for _event in (
     "on_before_optimizer_step",
     *("on_validation_start", "on_validation_batch_end", "on_validation_end", "on_save_checkpoint"),
     *("on_test_start", "on_test_batch_end", "on_test_end"),
+    *("on_predict_start", "on_predict_batch_end", "on_predict_end"),
 ):
     setattr(Recorder, _event, _recorder(_event))
 

@@ -47,6 +47,7 @@ _SEEDABLE = (
     '        dataloader_config=__import__("accelerate").DataLoaderConfiguration(use_seedable_sampler=True)'
 )
 _HF = (_with(_GPT2.format(2), "n_head=2", _OFF),)
+_HF_EXAMPLE = (_with(_GPT2.format(1), "n_head=2", _OFF),)
 _HF_LOGS = (
     _with(_GPT2.format(1), "n_head=2", _OFF),
     _with("        hidden = torch.from_numpy(self.rng.random(16) < 0.2)", "0.2", "0.0"),
@@ -82,6 +83,10 @@ _LIGHTNING_METRICS = (
         "0.2",
         "0.0",
     ),
+)
+_LIGHTNING_PREDICTED = (
+    _with('        return {"guess": self(batch[0]), "drawn": torch.rand(())}', "rand", "zeros"),
+    ('    assert drawn[0] != first[0]["drawn"], "all predictions draw the same numbers"', ""),
 )
 _FABRIC = (_with(_NOISE, " + 0.1 * torch.randn(8)", ""), _with(_LAYERS, "0.2", "0.0"))
 _FABRIC_AVERAGE = (_with(_LAYERS, "nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.2)", "nn.ReLU()"),)
@@ -121,12 +126,14 @@ def _rates(schedule: str) -> Case:
 PLAIN: tuple[Case, ...] = (
     _plain("hf_plain", "hf_trainer.py", HF_PORT, _HF),
     _plain("hf_plain_logs", "hf_logs.py", AVERAGE_PORT, _HF_LOGS),
+    _plain("hf_plain_example", "hf_example.py", HF_PORT, _HF_EXAMPLE),
     _plain("hf_plain_tuned", "hf_tuned.py", HF_PORT, _HF_TUNED),
     _plain("hf_plain_plateau", "hf_plateau.py", PLATEAU_PORT, _HF_PLATEAU),
     _plain("hf_plain_average", "hf_average.py", AVERAGE_PORT, _HF_AVERAGE),
     _plain("lightning_plain", "lightning_trainer.py", LIGHTNING_PORT, _LIGHTNING),
     _plain("lightning_plain_again", "lightning_again.py", LIGHTNING_PORT, ()),
     _plain("lightning_plain_tested", "lightning_tested.py", LIGHTNING_PORT, ()),
+    _plain("lightning_plain_predicted", "lightning_predicted.py", LIGHTNING_PORT, _LIGHTNING_PREDICTED),
     _plain("lightning_plain_metrics", "lightning_metrics.py", LIGHTNING_PORT, _LIGHTNING_METRICS),
     replace(
         _plain("lightning_plain_parts", "lightning_parts.py", LIGHTNING_PORT, ()),

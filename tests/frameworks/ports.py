@@ -23,6 +23,12 @@ AVERAGE_PORT = (
         "from holdfast.integrations.hf import Trainer, TrainingArguments",
     ),
 )
+SEQ2SEQ_PORT = (
+    (
+        "from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments",
+        "from holdfast.integrations.hf import Seq2SeqTrainer, Seq2SeqTrainingArguments",
+    ),
+)
 LIGHTNING_PORT = (
     (
         "from lightning.pytorch.loggers import CSVLogger",

@@ -27,9 +27,6 @@ _LOCAL = (
     "    local = LocalSGD(accelerator, model, 4).__enter__()\n    progress = Progress()"
 )
 
-_VALIDATES = "        DataLoader(data, batch_size=12),"
-_PREDICTS = "    Model.forward = Model._loss\n    trainer.predict(\n        None,\n"
-
 
 def _refused(framework: str, name: str, script: str, said: str, *changes: tuple[str, str]) -> Case:
     """A script that asks for what is not kept. `said`: what it is told."""
@@ -84,14 +81,6 @@ REFUSED: tuple[Case, ...] = (
             *HF_PORT,
         ),
         setting=(("    trainer = Trainer(", _WEIGHTED),),
-    ),
-    replace(
-        _refused(
-            *("lightning", "prediction", "lightning_trainer.py"),
-            "Lightning: trainer.predict is not supported with HoldfastStrategy: ",
-            *LIGHTNING_PORT,
-        ),
-        setting=((_VALIDATES, f"{_VALIDATES}\n    )\n{_PREDICTS}{_VALIDATES}"),),
     ),
     _refused(
         *("lightning", "average", "lightning_trainer.py"),

@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.integrations.hf.arguments import TrainingArguments, prepare
+    from holdfast.integrations.hf.seq2seq import Seq2SeqTrainer, Seq2SeqTrainingArguments
     from holdfast.integrations.hf.trainer import Trainer
 
-__all__ = ["Trainer", "TrainingArguments", "prepare"]
+__all__ = ["Seq2SeqTrainer", "Seq2SeqTrainingArguments", "Trainer", "TrainingArguments", "prepare"]
 
-_HOMES = {"Trainer": "trainer", "TrainingArguments": "arguments", "prepare": "arguments"}
+_HOMES = {
+    **{"Trainer": "trainer", "TrainingArguments": "arguments", "prepare": "arguments"},
+    **dict.fromkeys(("Seq2SeqTrainer", "Seq2SeqTrainingArguments"), "seq2seq"),
+}
 
 
 def __getattr__(name: str) -> Any:

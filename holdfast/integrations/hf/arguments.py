@@ -9,6 +9,7 @@ import transformers
 from holdfast.errors import SessionError
 from holdfast.integrations import accelerate_state, versions
 from holdfast.integrations.hf import refusals
+from holdfast.integrations.hf.meetings import wait_elastically
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -27,6 +28,7 @@ def prepare(*, cpu: bool = False) -> Session | None:
     if session is not None:
         versions.check("transformers", "accelerate")
         accelerate_state.refill(session, cpu=cpu)
+        wait_elastically(session)
     return session
 
 

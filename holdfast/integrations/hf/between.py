@@ -7,6 +7,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from holdfast.integrations import accelerate_state
+
 
 def rows_of(trainer: Any, numbers: list[float]) -> list[list[float]]:
     """These numbers of every rank: one row per rank."""
@@ -26,5 +28,6 @@ def from_rank_0(trainer: Any, thing: Any) -> Any:
 def tell_place(trainer: Any) -> None:
     """Have TrainerState say whether this process is the first of all, and of its node: it was made before the
     process had a place."""
+    accelerate_state.take_place(trainer.session)
     trainer.state.is_local_process_zero = trainer.is_local_process_zero()
     trainer.state.is_world_process_zero = trainer.is_world_process_zero()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from holdfast.integrations.placed import own_data
 from holdfast.integrations.plain import gather
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.integrations.hf.ledger import EventLedger, Key
 
 ONCE = frozenset(
@@ -166,6 +169,20 @@ class OnceHandler(CallbackHandler):
     def attributes(self) -> list[dict[str, Any]]:
         """The state of each stateful callback."""
         return [dict(callback.state()["attributes"]) for callback in self.stateful()]
+
+    def as_now(self) -> Callable[[], None]:
+        """A function that makes attributes of callbacks, and the script's own, what they are now: from its
+        second call on, when something has broken off."""
+        own, attributes = self.own.capture(), copy.deepcopy(self.attributes())
+        began: list[bool] = []
+
+        def apply() -> None:
+            if began:
+                self.own.apply(own)
+                self.set_attributes(copy.deepcopy(attributes))
+            began[:] = [True]
+
+        return apply
 
     def set_attributes(self, given: list[dict[str, Any]]) -> None:
         """Give each stateful callback its state."""

@@ -1,8 +1,8 @@
 """Give what a training or an evaluation has come to to a process that joins the job after it.
 
 Such a process calls the same `train()`, `evaluate()` and `predict()` as the others, and trains in none that
-is over. It returns what rank 0 has got, and its Trainer knows then what the others know: TrainerState, and
-the attributes of callbacks."""
+is over. It returns what rank 0 has got, and its Trainer knows then what the others know: TrainerState,
+the scheduler, and the attributes of callbacks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from holdfast.errors import SessionError
 from holdfast.integrations import plain
 from holdfast.integrations.hf import progress
 from holdfast.integrations.hf.between import from_rank_0, tell_place
+from holdfast.integrations.hf.rates import schedule, take_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,16 +35,18 @@ _KINDS: dict[str, Callable[..., Any]] = {
 """What the functions return that return no dictionary."""
 
 
+def squeezed(result: Any) -> dict[str, Any]:
+    """A result of plain data, arrays and tensors: `kept`, or why it is `refused`."""
+    return plain.kept(_without_arrays(result), "result", _BYTES_MAX)
+
+
 def packed(trainer: Any, result: Any) -> dict[str, Any]:
     """What a function of the Trainer has come to: `kept`, or why it is `refused`. All ranks call it together,
     and get the same."""
     rows = trainer.callback_handler.own.of_ranks(trainer.session)
     found: dict[str, Any] = {}
     if not trainer.session.rank:
-        try:
-            found = _packed(trainer, result, rows)
-        except (SessionError, TypeError, ValueError) as error:
-            found = {"refused": str(error)[:500]}
+        found = _packed(trainer, result, rows)
     box: dict[str, Any] = from_rank_0(trainer, found)
     return box
 
@@ -66,6 +69,7 @@ def taken(trainer: Any, name: str, told: Any) -> Any:
     handler.set_attributes(known["callbacks"])
     handler.own.apply(known["own"][trainer.session.rank])
     handler.optimizer = trainer.optimizer  # callbacks are given it
+    take_schedule(trainer, known["schedule"])
     result = _with_arrays(known["result"])
     return _KINDS[name](*result) if name in _KINDS else result
 
@@ -73,13 +77,17 @@ def taken(trainer: Any, name: str, told: Any) -> Any:
 def _packed(trainer: Any, result: Any, rows: list[str]) -> dict[str, Any]:
     state = {name: value for name, value in vars(trainer.state).items() if name not in _OWN}
     history = json.loads(json.dumps(state.pop("log_history"), default=float))
-    known = {
-        "result": _without_arrays(result),
-        "state": {**progress.plain(state, "state"), "log_history": history},
-        "callbacks": progress.plain(trainer.callback_handler.attributes(), "callbacks"),
-        "own": rows,
-    }
-    return plain.squeezed(plain.dumps(known, "result"), _BYTES_MAX)
+    try:
+        known = {
+            "result": result,
+            "state": {**progress.plain(state, "state"), "log_history": history},
+            "callbacks": progress.plain(trainer.callback_handler.attributes(), "callbacks"),
+            "own": rows,
+            "schedule": schedule(trainer),
+        }
+    except (SessionError, TypeError, ValueError) as error:
+        return {"refused": str(error)[:500]}
+    return squeezed(known)
 
 
 def _without_arrays(tree: Any) -> Any:

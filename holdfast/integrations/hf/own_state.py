@@ -6,6 +6,7 @@ rank's place gets those of that rank. What an event of the tail has changed is l
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,7 +91,7 @@ class OwnState:
             for name in _kept(owner).keys() - values.keys():
                 delattr(owner, name)
             for name, value in values.items():
-                setattr(owner, name, value)
+                plain.put(owner, name, value)
 
     def of_ranks(self, session: Any) -> list[str]:
         """Those of all ranks, which call it together."""
@@ -129,7 +130,7 @@ def _arguments(trainer: Any) -> list[Any]:
 
 def keeps(value: Any) -> bool:
     """Whether an attribute of this value is kept."""
-    if isinstance(value, list | tuple | dict | str | bytes) and len(value) > _LENGTH_MAX:
+    if isinstance(value, list | tuple | dict | set | deque | str | bytes) and len(value) > _LENGTH_MAX:
         return False
     return plain.is_plain(value) and len(plain.dumps(value, "attribute")) <= _BYTES_MAX
 

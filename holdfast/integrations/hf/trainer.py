@@ -24,8 +24,10 @@ from holdfast.integrations.hf.data import SeededSamples, has_positions, seed_sam
 from holdfast.integrations.hf.events import OnceHandler
 from holdfast.integrations.hf.ledger import FOLDER, EventLedger
 from holdfast.integrations.hf.loggers import HistoryLog
+from holdfast.integrations.hf.meetings import gather_elastically, save_once, together
 from holdfast.integrations.hf.progress import STATE, LogHistory, TrainerProgress, plain
 from holdfast.integrations.hf.rates import rates, set_rates, settings_stay
+from holdfast.reentry import joining
 from holdfast.state.randomness import mix, seed_step
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Trainer(transformers.Trainer):
     naming the setting, for what cannot be kept."""
 
     callback_handler: Any
+    gather_function: Any
     control: Any
     lr_scheduler: Any
     optimizer: Any
@@ -64,6 +67,8 @@ class Trainer(transformers.Trainer):
         ledger = EventLedger(Path(self.args.output_dir) / FOLDER)
         self.callback_handler = OnceHandler(self.callback_handler, self, ledger)
         self.accelerator.prepare_model = accelerate_state.wrapping(self.session, self.accelerator)
+        gather_elastically(self.session, self.accelerator)
+        save_once(self.session, self.model)
         self.session.on_leave(self._left)
         self._entered = self._over = self._tracks = self._made_schedule = False
         self._loggers: Any = None
@@ -76,15 +81,15 @@ class Trainer(transformers.Trainer):
         if named.get("trial") is not None:
             refusals.refuse("hyperparameter_search", "start one job for each trial")
         self._begin()
-
         resumes = named.pop("resume_from_checkpoint", None) is not None
 
         def train() -> Any:
             return self._generation(*given, resumes=resumes, **named)
 
-        output = self._elastically(train)
+        output = self._elastically("train", train)
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
-            super()._load_best_model()
+            with joining.looking():  # PEFT reads the weights' names first, in a process that joins later, too
+                super()._load_best_model()
         return output
 
     def evaluate(self, *given: Any, **named: Any) -> Any:
@@ -107,34 +112,30 @@ class Trainer(transformers.Trainer):
         if self.session is None or self.inside:
             return measure(*given, **named)
         self._track_model(anew=not self._tracks)
-        logged = len(self.state.log_history)
+        logged, gather = len(self.state.log_history), self.gather_function
+        number, undo = self.session.runtime.state.functions.called, self.callback_handler.as_now()
 
         def measured() -> Any:
-            self.session.restore()
             tell_place(self)
+            undo()  # what an evaluation has done to callbacks that broke off after it
             self._loggers.begin(logged)
+            self.gather_function = gather  # the loop resets it at its end
+            seed_step(mix(self.args.seed ^ _TAIL), number, self.session.rank)
             with self.session.phase("evaluate"):
                 return measure(*given, **named)
 
-        measured.__name__ = measured.__qualname__ = name
-        return self._elastically(measured)
+        return self._elastically(name, measured)
 
-    def _elastically(self, function: Callable[[], Any]) -> Any:
+    def _elastically(self, name: str, function: Callable[[], Any]) -> Any:
         """The function's result in this process; rank 0's if this process joined when it was over.
 
         Raises SessionError if that is not kept."""
-        results: list[Any] = []
-
-        @functools.wraps(function)
-        def run() -> dict[str, Any]:
-            results[:] = [function()]
-            return outcome.packed(self, results[0])
-
-        told = self.session.elastic(run)()
-        if not results:
-            return outcome.taken(self, function.__name__, told)
-        self._loggers.finish()
-        return results[0]
+        packed = functools.partial(outcome.packed, self)
+        taken = functools.partial(outcome.taken, self, name)
+        result = together(self.session, name, function, packed, taken)
+        if not self.session.catching_up:
+            self._loggers.finish()
+        return result
 
     def _begin(self) -> None:
         """Make what is tracked, before there is a generation."""
@@ -172,7 +173,6 @@ class Trainer(transformers.Trainer):
 
         `resumes`: the script has found a checkpoint of Trainer's own. That of a job which is under way is
         older than what the job knows."""
-        self.session.restore()
         if resumes and not self._progress.kept:
             refusals.refuse(
                 "resume_from_checkpoint",

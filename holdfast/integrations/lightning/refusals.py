@@ -152,15 +152,3 @@ def check_loader(fetcher: Any) -> None:
     if type(loaders[0]).__iter__ is not DataLoader.__iter__:
         kind = type(loaders[0]).__name__
         raise SessionError(f"Lightning: a {kind} for training is not supported: use torch's DataLoader")
-
-
-def evaluation(trainer: Any) -> str:
-    """What a trainer does outside of fit(): "validate" or "test". Raises SessionError for predict."""
-    name = str(trainer.state.fn.value)
-    if name == "predict":
-        raise SessionError(
-            "Lightning: trainer.predict is not supported with HoldfastStrategy: each rank has predictions of "
-            "its own share of the data, which die with it. Predict with another Trainer without "
-            "HoldfastStrategy (devices=1), or write them in test_step"
-        )
-    return name

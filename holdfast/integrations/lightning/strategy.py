@@ -17,7 +17,7 @@ from lightning_utilities.core.rank_zero import rank_zero_only as utils_rank_zero
 from holdfast.integrations import versions
 from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.environment import HoldfastEnvironment
-from holdfast.integrations.lightning.evaluation import ElasticEvaluationLoop
+from holdfast.integrations.lightning.evaluation import ElasticEvaluationLoop, ElasticPredictionLoop
 from holdfast.integrations.lightning.exports import Exports
 from holdfast.integrations.lightning.fit_loop import ElasticFitLoop
 from holdfast.session import Session
@@ -119,14 +119,15 @@ class HoldfastStrategy(DDPStrategy):
         trainer.save_checkpoint = guarded
 
     def _set_evaluation_up(self, trainer: Any) -> None:
-        name = f"{refusals.evaluation(trainer)}_loop"
+        name = f"{trainer.state.fn.value}_loop"
+        kind = ElasticPredictionLoop if name == "predict_loop" else ElasticEvaluationLoop
         refusals.check_module(trainer)
         self.accelerator.setup(trainer)
         self.model = self.precision_plugin.convert_module(self.model)
         self.model_to_device()
         self.setup_precision_plugin()
-        if not isinstance(getattr(trainer, name), ElasticEvaluationLoop):
-            setattr(trainer, name, ElasticEvaluationLoop.instead_of(getattr(trainer, name)))
+        if not isinstance(getattr(trainer, name), kind):
+            setattr(trainer, name, kind.instead_of(getattr(trainer, name)))
 
     def leave_unheard(self) -> None:
         """A spare that nobody needed ends: no callback and no logger is to take it for a failure."""

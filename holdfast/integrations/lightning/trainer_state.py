@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
 from holdfast.integrations.lightning import results
-from holdfast.integrations.plain import copied, is_plain
+from holdfast.integrations.plain import copied, is_plain, put
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def capture(trainer: Any) -> dict[str, Any]:
         "data": trainer.datamodule.state_dict() if trainer.datamodule is not None else {},
         "results": results.capture(loop.epoch_loop._results),
         "metrics": results.capture_metrics(module),
-        "attributes": [_attributes(each) for each in _owners(trainer)],
+        "attributes": attributes(trainer),
     }
     return {name: copied(value) for name, value in found.items()}
 
@@ -80,11 +80,21 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
     results.apply(loop.epoch_loop._results, kept["results"], trainer)
     results.apply(loop.epoch_loop.val_loop._results, {}, trainer)
     results.apply_metrics(module, kept["metrics"])
-    for owner, values in zip(_owners(trainer), kept["attributes"], strict=True):
+    set_attributes(trainer, kept["attributes"])
+
+
+def attributes(trainer: Any) -> list[dict[str, Any]]:
+    """The public plain attributes of the script's own objects. They are no copies."""
+    return [_attributes(each) for each in _owners(trainer)]
+
+
+def set_attributes(trainer: Any, kept: list[dict[str, Any]]) -> None:
+    """Make those attributes what they were."""
+    for owner, values in zip(_owners(trainer), kept, strict=True):
         for key in _attributes(owner).keys() - values.keys():
             delattr(owner, key)
         for key, value in values.items():
-            setattr(owner, key, value)
+            put(owner, key, value)
 
 
 def settings_of(trainer: Any) -> list[Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +68,35 @@ def test_a_copy_is_of_the_same_kind() -> None:
     copies = plain.copied(kept)
     assert copies == kept and list(map(type, copies)) == list(map(type, kept))
     assert copies[1]["other"] == [] and "other" not in kept[1]
+
+
+def test_recent_values_and_sums_by_name_are_kept() -> None:
+    """What callbacks add up: the newest losses, and lists by name that begin empty."""
+    kept: list[Any] = [
+        deque([1.0, torch.ones(2)], maxlen=2),
+        defaultdict(list, a=[0.5]),
+        {"seen": {1, 2}},
+        deque(),
+    ]
+    back = plain.loads(plain.dumps(kept, "attributes"))
+    assert list(map(type, back)) == list(map(type, kept))
+    back[0].append(2.0)
+    assert [len(back[0]), back[0][0].tolist(), kept[0][0]] == [2, [1.0, 1.0], 1.0]
+    assert (back[1]["a"], back[1]["b"], back[2], back[3].maxlen) == ([0.5], [], {"seen": {1, 2}}, None)
+    assert not plain.is_plain(defaultdict(lambda: 3))
+    copies = plain.copied(kept)
+    copies[0].append(3.0)
+    assert (len(copies[0]), kept[0][0]) == (2, 1.0)
+
+
+def test_a_collection_that_the_script_holds_as_well_is_put_back_in_place() -> None:
+    owner = SimpleNamespace(rows=[1, 2, 3], seen={1, 2}, by={"a": 1}, last=deque([1], maxlen=2), count=3)
+    held = [owner.rows, owner.seen, owner.by, owner.last]
+    kept = {"rows": [1], "seen": {1}, "by": {}, "last": deque([0], maxlen=2), "count": 1, "new": [4]}
+    for name, value in kept.items():
+        plain.put(owner, name, value)
+    assert vars(owner) == kept
+    assert held == [[1], {1}, {}, deque([0], maxlen=2)]
 
 
 def test_what_cannot_be_kept_is_refused_by_its_path() -> None:

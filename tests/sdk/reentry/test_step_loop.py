@@ -135,3 +135,17 @@ def test_callbacks_come_in_pairs_though_the_function_raises(session: Session) ->
     with pytest.raises(ValueError, match="mine"):
         train()
     assert events == ["form", "train", "leave"]
+
+
+def test_the_script_draws_other_numbers_after_each_function(session: Session) -> None:
+    """Also after several that take as many steps: an evaluation of its own takes none."""
+
+    @session.elastic
+    def evaluate() -> None:
+        session.restore()
+
+    drawn = []
+    for _ in range(3):
+        evaluate()
+        drawn.append(torch.rand(()).item())
+    assert len(set(drawn)) == 3
