@@ -55,7 +55,8 @@ class Case:
     compared. `setting`: other lines that are changed, likewise. `only`: the parts of what ranks come to that
     are compared; (): all. `refused`: nothing is killed; the undisturbed run must end with an error that says
     this. `named`: nothing is killed; it must end well, and have said this. `on_gpu`: the changes that put the
-    script on a GPU, where it runs as one rank over NCCL; None: it has two ranks on CPUs."""
+    script on a GPU, where it runs as one rank over NCCL; None: it has two ranks on CPUs. `needs`: a package
+    that the script imports besides the framework."""
 
     name: str
     framework: str
@@ -70,6 +71,7 @@ class Case:
     named: str = ""
     plain: bool = False
     on_gpu: Changes | None = None
+    needs: str = ""
 
     def ported(self) -> str:
         """The text of the ported script. Raises ValueError if a line to be changed is not there once."""

@@ -49,9 +49,8 @@ def install(name: str, version: str, constraints: Path) -> str:
     for asked in choices(name, version):
         pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(constraints), asked]
         if not subprocess.run(pip, check=False).returncode:
-            return f"{name} {importlib.metadata.version(name)}" + " (not the pinned one)" * (
-                "==" not in asked
-            )
+            found = importlib.metadata.version(name.partition("[")[0])
+            return f"{name} {found}" + " (not the pinned one)" * ("==" not in asked)
     return f"{name}: pip finds neither {version} nor another {version.partition('.')[0]}.x: skipped"
 
 

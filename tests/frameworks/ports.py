@@ -37,6 +37,12 @@ LIGHTNING_PORT = (
     ),
     ('        strategy="ddp",', "        strategy=HoldfastStrategy(),"),
 )
+LIGHTNING_CLI_PORT = (
+    (
+        '        "strategy": "ddp",',
+        '        "strategy": {"class_path": "holdfast.integrations.lightning.HoldfastStrategy"},',
+    ),
+)
 ACCELERATE_PORT = (
     (
         "from accelerate import Accelerator",

@@ -42,9 +42,9 @@ RANK_ALONE = ("--nnodes", "1", "--snapshot-every", "1")
 
 
 def version(framework: str) -> str:
-    """The installed version of a framework; "" if it is not installed."""
+    """The installed version of a framework, or another package; "" if it is not installed."""
     try:
-        return importlib.metadata.version(PACKAGES[framework])
+        return importlib.metadata.version(PACKAGES.get(framework, framework))
     except importlib.metadata.PackageNotFoundError:
         return ""
 
@@ -86,6 +86,8 @@ def run(case: Case, undisturbed: Undisturbed) -> Row:
     row = Row(case.name, version(case.framework), case.changed_lines, str(case.kill))
     if not row.framework_version:
         row.skipped = f"{PACKAGES[case.framework]} is not installed"
+    elif case.needs and not version(case.needs):
+        row.skipped = f"{case.needs} is not installed"
     elif case.on_gpu is not None and not torch.cuda.is_available():
         row.skipped = "no CUDA device on this machine"
     if row.skipped:

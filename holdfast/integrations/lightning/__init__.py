@@ -22,6 +22,7 @@ metrics (`progress`). So any rank's survivor can tell a new process what the dea
 - progress, trainer_state, results, plain: what a rank knows, and its exchange
 - batches: train batches from a position on
 - logged, exports: logger calls and checkpoint files take effect once
+- cli_config: the configuration of a LightningCLI is saved
 - refusals: what is not kept"""
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import seed_all
 from holdfast.errors import SessionError
-from holdfast.integrations.lightning import refusals
+from holdfast.integrations.lightning import cli_config, refusals
 from holdfast.integrations.lightning.epoch_loop import ElasticEpochLoop
 from holdfast.integrations.lightning.exports import Exports
 from holdfast.integrations.lightning.logged import Logged, Loggers
@@ -138,6 +138,10 @@ class ElasticFitLoop(Replacing, _FitLoop):
         beside.watch()
         self._set_up(session)
         self._progress.settings.begin()
+        if late or self._progress.begun:
+            cli_config.pass_over(self.trainer)
+        else:
+            cli_config.save_config(self.trainer, "fit")
         if not self.skip:
             refusals.check_loader(self._data_fetcher)
             if not late and self.trainer.enable_autolog_hparams:

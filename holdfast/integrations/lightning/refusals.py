@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import (
     StochasticWeightAveraging,
     WeightAveraging,
 )
+from lightning.pytorch.strategies import DDPStrategy
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -19,7 +20,7 @@ from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _OPTIONS = {
     "ddp_comm_hook": "it belongs to a wrapper of one generation",
@@ -53,18 +54,27 @@ _CALLBACKS: dict[type, str] = {
 }
 
 
-def check_options(options: Iterable[str]) -> None:
-    """Raise SessionError for an option that Holdfast cannot keep, or of another strategy than DDPStrategy."""
-    known = inspect.signature(DistributedDataParallel).parameters.keys() | _LIGHTNINGS
-    for name in options:
+def chosen_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not left at their defaults: LightningCLI gives a strategy all that its signature names.
+
+    Raises SessionError for an option that Holdfast cannot keep, or of another strategy than DDPStrategy."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    defaults = {**known, **inspect.signature(DDPStrategy).parameters}
+    chosen = {
+        name: value
+        for name, value in options.items()
+        if name not in defaults or not (value is defaults[name].default or value == defaults[name].default)
+    }
+    for name in chosen:
         if name in _OPTIONS:
             raise SessionError(f"HoldfastStrategy({name}=...): {_OPTIONS[name]}: leave it out")
-        if name not in known:
+        if name not in known.keys() | _LIGHTNINGS:
             raise SessionError(
                 f"HoldfastStrategy({name}=...): it is no option of DistributedDataParallel. This strategy is "
                 "for DDP: sharded state (FSDPStrategy, ModelParallelStrategy, DeepSpeedStrategy) is not "
                 "supported under Lightning; use fully_shard in a loop of your own with Session"
             )
+    return chosen
 
 
 def check_trainer(trainer: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.fabric.utilities.optimizer import _optimizers_to_device
 from lightning.fabric.utilities.seed import reset_seed
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, StrategyRegistry
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from lightning_utilities.core.rank_zero import rank_zero_only as utils_rank_zero_only
@@ -44,7 +44,7 @@ class HoldfastStrategy(DDPStrategy):
     loggers: Any  # of the trainer, from its first fit() on
 
     def __init__(self, session: Session | None = None, **options: Any) -> None:
-        refusals.check_options(options)
+        options = refusals.chosen_options(options)
         versions.check("lightning")
         self.session = session or Session(seed=int(os.environ.get("PL_GLOBAL_SEED", "0")))
         self._environment = HoldfastEnvironment(self.session)
@@ -204,6 +204,9 @@ class HoldfastStrategy(DDPStrategy):
     def all_gather(self, tensor: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Gather from the ranks."""
         return tensor if self._is_apart else super().all_gather(tensor, group, sync_grads)
+
+
+StrategyRegistry.register(HoldfastStrategy.strategy_name, HoldfastStrategy, "DDP that survives dead ranks")
 
 
 class _Computed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -84,6 +85,31 @@ def test_options_of_ddp_that_cannot_be_kept(option: str) -> None:
     options: dict[str, Any] = {option: object()}
     with pytest.raises(SessionError, match=rf"HoldfastStrategy\({option}=...\): .*: leave it out"):
         HoldfastStrategy(**options)
+
+
+def test_options_that_are_left_at_their_defaults_are_not_given() -> None:
+    """As LightningCLI does: it gives a strategy every option that its signature, or one above it, names."""
+    from lightning.pytorch.strategies import DDPStrategy
+
+    from holdfast.integrations.lightning import HoldfastStrategy
+
+    kinds = (DDPStrategy, torch.nn.parallel.DistributedDataParallel)
+    named = [each for kind in kinds for each in inspect.signature(kind).parameters.values()]
+    options: dict[str, Any] = {each.name: each.default for each in named if each.default is not each.empty}
+    assert {"static_graph", "timeout", "parallel_devices"} <= options.keys()
+    made = HoldfastStrategy(**options | {"find_unused_parameters": True})
+    assert made._ddp_kwargs == {"find_unused_parameters": True}
+
+
+def test_the_strategy_has_a_name(tmp_path: Path) -> None:
+    from lightning.pytorch import Trainer
+
+    from holdfast.integrations.lightning import HoldfastStrategy
+
+    trainer = Trainer(
+        strategy="holdfast", accelerator="cpu", devices=1, logger=False, default_root_dir=tmp_path
+    )
+    assert type(trainer.strategy) is HoldfastStrategy
 
 
 @pytest.mark.parametrize("option", ["sharding_strategy", "auto_wrap_policy", "stage"])
