@@ -26,6 +26,7 @@ dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, wor
 for _ in range(3):
     dist.all_reduce(torch.ones(2))
 print(c10d._dump_fr_trace_json(False, True).decode())
+dist.destroy_process_group()
 """
 
 
