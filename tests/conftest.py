@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     keep_bytecode()
+    hear_interrupts()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ToldAtOnce(config))
 
@@ -38,6 +40,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ours = item.path.is_relative_to(TESTS) and item.get_closest_marker("process") is None
         if ours and pure.is_pure(item.path, TESTS):
             item.add_marker("pure")
+
+
+def hear_interrupts() -> None:
+    """Take SIGINT again where a shell has left it ignored, as of what it runs in the background: each process
+    that a test starts would ignore it, too, and some tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def keep_bytecode() -> None:
