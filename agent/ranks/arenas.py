@@ -13,7 +13,7 @@ from agent.deciding.events import ArenaAnswer
 from agent.host.arena_files import ArenaFiles
 from controlplane.core.records.model import MemberPhase
 from holdfast import removal
-from holdfast.ipc.arena import SLOTS, Arena
+from holdfast.ipc.arena import SLOTS
 from holdfast.ipc.messages.agent import ArenaFailed, ArenaMade
 from holdfast.ipc.shm import PAGE_BYTES, ArenaError, free_bytes
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _GONE_ON = (MemberPhase.FORMING, MemberPhase.RUNNING, MemberPhase.FINISHED)
 AGAIN_S, AGAIN_MOST_S = 5.0, 300.0
-"""How often to look whether there is room by now. It doubles each time that there seemed to be, and was none:
-to try takes all the room that is left, for a moment."""
+"""How often to look whether there is room by now. It doubles each time that the file system had room and
+there was no arena all the same, as where memory is short: to try puts pages in memory."""
 log = logging.getLogger("holdfast.agent.arenas")
 
 
@@ -44,9 +44,7 @@ class Arenas:
         *,
         push: Callable[[str, ArenaMade | ArenaFailed], object],
         decide: Callable[[ev.Event], None],
-        again_s: float = AGAIN_S,
     ) -> None:
-        self._again_s = again_s
         self._paths, self._members, self._push, self._decide = paths, members, push, decide
         self.files = ArenaFiles(paths, self._gone_on)
         self._making: dict[str, asyncio.Task[None]] = {}
@@ -68,7 +66,7 @@ class Arenas:
     def changed(self, member: LocalMember) -> None:
         """Send the rank its new arena, if bringing a state into it has replaced the old file by a larger
         one."""
-        if member.arena is not None and self._size(member.name) != _file_bytes(member.arena):
+        if member.arena is not None and self._size(member.name) != _file_bytes(member.arena.slot_bytes):
             self.ask(member, member.arena.slot_bytes + 1)
 
     def _gone_on(self, name: str) -> bool:
@@ -96,7 +94,7 @@ class Arenas:
             log.error("no shared memory for the snapshots of %s: %s", member.name, error)
             self._push(member.name, ArenaFailed(str(error)))
             self._decide(ArenaAnswer(member.name, str(error)[:2000]))
-            waiting = self._await_room(member, slot_bytes, min(2 * again_s or self._again_s, AGAIN_MOST_S))
+            waiting = self._await_room(member, slot_bytes, min(2 * again_s or AGAIN_S, AGAIN_MOST_S))
             self._waiting[member.name] = asyncio.get_running_loop().create_task(waiting)
             return
         if self._members.get(member.name) is not member:  # it was dismissed meanwhile
@@ -111,10 +109,10 @@ class Arenas:
 
     async def _await_room(self, member: LocalMember, slot_bytes: int, again_s: float) -> None:
         """Ask again once there seems to be room, unless the member is gone."""
-        needed, folder = PAGE_BYTES + SLOTS * slot_bytes, self._paths.arena(member.name).parent
+        folder = self._paths.arena(member.name).parent
         while self._members.get(member.name) is member:
             await asyncio.sleep(again_s)
-            if folder.is_dir() and free_bytes(folder) >= needed:
+            if folder.is_dir() and free_bytes(folder) >= _file_bytes(slot_bytes):
                 del self._waiting[member.name]  # this task
                 self.ask(member, slot_bytes, again_s)
                 return
@@ -126,5 +124,5 @@ class Arenas:
         self._push(member.name, answer)
 
 
-def _file_bytes(arena: Arena) -> int:
-    return PAGE_BYTES + SLOTS * arena.slot_bytes
+def _file_bytes(slot_bytes: int) -> int:
+    return PAGE_BYTES + SLOTS * slot_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ _ENCODED = threading.BoundedSemaphore(8)
 
 def read_chunk(store: Store, name: str, chunk: Chunk, checkpoint: str) -> Bytes:
     """A chunk's raw bytes. Raises CheckpointCorrupt if it is missing or not what was written."""
-    return verified(_stored(store, name, chunk, checkpoint), chunk, checkpoint)
+    with _ENCODED if chunk.codec != PLAIN else contextlib.nullcontext():
+        return verified(_stored(store, name, chunk, checkpoint), chunk, checkpoint)
 
 
 def read_chunk_into(store: Store, name: str, chunk: Chunk, checkpoint: str, target: memoryview) -> None:

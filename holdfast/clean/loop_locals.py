@@ -257,15 +257,12 @@ def _own_names(inner: ast.FunctionDef | ast.ClassDef) -> set[str]:
 
 def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
     """Iterators that are made before the loop and give it items. The session's keep their place."""
-    within = {id(each) for each in ast.walk(loop)}
+    within, placed = {id(each) for each in ast.walk(loop)}, _of_session(tree)
     made: set[str] = set()
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and id(each) not in within:
             for target, value in _pairs(each):
-                if not (
-                    any(_calls(value, name) for name in _PLACED)
-                    or _names(value, ast.Load) & _of_session(tree)
-                ):
+                if not (any(_calls(value, name) for name in _PLACED) or _names(value, ast.Load) & placed):
                     made |= _names(target, ast.Store)
     for each in ast.walk(loop):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "next":

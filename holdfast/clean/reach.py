@@ -16,7 +16,7 @@ import queue
 import sys
 import sysconfig
 from argparse import Namespace
-from collections import deque
+from collections import ChainMap, deque
 from pathlib import Path
 from types import (
     CodeType,
@@ -195,7 +195,7 @@ def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
     frame = running.gi_frame
     if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
         variables = variables_of(frame)
-        left_out = PLAIN if asks_session(frame.f_code, frame.f_globals | variables) else ()
+        left_out = PLAIN if asks_session(frame.f_code, ChainMap(variables, frame.f_globals)) else ()
         held = ((f"{name}.{each}", value) for each, value in variables.items())
         yield from ((each, value) for each, value in held if type(value) not in left_out)
 
@@ -207,14 +207,14 @@ def asks_session(code: CodeType, variables: Mapping[str, Any]) -> bool:
     return asks or any(is_sessions(variables.get(name)) for name in names)
 
 
-def variables_seen(function: FunctionType) -> dict[str, Any]:
+def variables_seen(function: FunctionType) -> Mapping[str, Any]:
     """The variables around a function that it may use."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    found = dict(function.__globals__)
+    found: dict[str, Any] = {}
     for name, cell in cells:
         with contextlib.suppress(ValueError):  # nothing was assigned yet
             found[name] = cell.cell_contents
-    return found
+    return ChainMap(found, function.__globals__)
 
 
 def is_sessions(value: Any) -> bool:

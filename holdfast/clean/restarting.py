@@ -10,6 +10,7 @@ script. Only what is used in the loop's body is told."""
 from __future__ import annotations
 
 import ast
+from collections import ChainMap
 from pathlib import Path
 from types import CodeType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,8 @@ def _is_placed(value: Any) -> bool:
         return _asks(value.__code__, variables_seen(value))
     if isinstance(value, GeneratorType):
         frame = value.gi_frame
-        return _asks(value.gi_code, frame.f_globals | variables_of(frame) if frame is not None else {})
+        seen: Mapping[str, Any] = ChainMap(variables_of(frame), frame.f_globals) if frame is not None else {}
+        return _asks(value.gi_code, seen)
     kind = value if isinstance(value, type) else type(value)
     if kind.__module__.startswith("holdfast."):
         return True

@@ -4,9 +4,7 @@ processes."""
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -28,7 +26,7 @@ from controlplane.wire import control_pb2 as pb
 from controlplane.wire.control_pb2_grpc import ControlServicer, add_ControlServicer_to_server
 from holdfast.ipc.frames import Decoder, Message, encode
 from tests.leashed import leashed
-from tests.sdk.zygote import Zygote
+from tests.sdk.zygote import daemons
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -292,14 +290,6 @@ except SettingsError as error:
 """
 
 
-@functools.cache
-def forking() -> Zygote:
-    """An interpreter that has imported what an agent needs: each is a fork of it."""
-    made = Zygote("agent.main", "uvloop", torch=False)
-    atexit.register(made.close)
-    return made
-
-
 class AgentProcess:
     """A real agent process of one node."""
 
@@ -322,7 +312,8 @@ class AgentProcess:
         (base / "shm").mkdir(exist_ok=True)
         env = {**os.environ, "HOLDFAST_PRELOAD": preload}
         out, err = base / "out", base / "err"
-        self.process = forking().run(AGENT, json.dumps(values), out=out, err=err, env=env)
+        forking = daemons("agent.main", "uvloop")
+        self.process = forking.run(AGENT, json.dumps(values), out=out, err=err, env=env)
 
     @property
     def run_dir(self) -> Path:

@@ -4,8 +4,6 @@ itself."""
 from __future__ import annotations
 
 import asyncio
-import atexit
-import functools
 import json
 import os
 import signal
@@ -19,7 +17,7 @@ import grpc
 from controlplane.core.records.events import NodeBeat, NodeJoined
 from controlplane.wire import codec
 from controlplane.wire import control_pb2 as pb
-from tests.sdk.zygote import Forked, Zygote
+from tests.sdk.zygote import Forked, daemons
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,14 +44,6 @@ async def until(look: Callable[[], T], timeout_s: float = 30.0) -> T:
     return value
 
 
-@functools.cache
-def forking() -> Zygote:
-    """An interpreter that has imported what a coordinator needs: each is a fork of it."""
-    made = Zygote("controlplane.daemon.coordinator", torch=False)
-    atexit.register(made.close)
-    return made
-
-
 class Coordinator:
     """One coordinator process. `listen` is known once it serves."""
 
@@ -76,7 +66,8 @@ class Coordinator:
     def spawn(self) -> Forked:
         self.address_file.unlink(missing_ok=True)
         log = self.folder / f"{self.name}.log"
-        self._process = forking().run(_SERVE, json.dumps(self.settings), err=log, env=os.environ)
+        forking = daemons("controlplane.daemon.coordinator")
+        self._process = forking.run(_SERVE, json.dumps(self.settings), err=log, env=os.environ)
         return self._process
 
     async def start(self) -> Coordinator:

@@ -8,8 +8,10 @@ kernel kills each rank, and sends each daemon SIGTERM."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -110,6 +112,14 @@ class Zygote:
         line, _, self._buffer = self._buffer.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
         return message
+
+
+@functools.cache
+def daemons(*preload: str) -> Zygote:
+    """One that has imported these modules but no torch, for all daemons that this process starts."""
+    made = Zygote(*preload, torch=False)
+    atexit.register(made.close)
+    return made
 
 
 class Forked:

@@ -37,8 +37,5 @@ def pass_over(trainer: Any) -> None:
 
 def _savers(trainer: Any) -> list[Any]:
     cli: Any = sys.modules.get("lightning.pytorch.cli")
-    return (
-        []
-        if cli is None
-        else [each for each in trainer.callbacks if isinstance(each, cli.SaveConfigCallback)]
-    )
+    kinds = () if cli is None else (cli.SaveConfigCallback,)
+    return [each for each in trainer.callbacks if isinstance(each, kinds)]

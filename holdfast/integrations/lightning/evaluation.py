@@ -6,7 +6,7 @@ process that joins the job when it is over gets what rank 0 has got, and the pre
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from lightning.pytorch.loops.evaluation_loop import _EvaluationLoop
@@ -116,7 +116,7 @@ class ElasticOutside(Replacing):
         self.batch_progress.load_state_dict(told["batches"])
         return self._taken(told)
 
-    def _lost(self, why: str) -> None:
+    def _lost(self, why: str) -> NoReturn:
         raise SessionError(
             f"Lightning: this process joined when trainer.{self.trainer.state.fn.value} was over, and cannot "
             f"get what came of it: {why}. Leave out what follows it in the script, or do it in another job"
