@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.cli.demo.accusations import PlantedFault, SeenFindings, accused, as_json, hangs
 from controlplane.cli.demo.duty_cycle import DutyCycle, work_s
-from controlplane.cli.demo.faults import KINDS, PlannedFault, impossible_fault, read_fault, settled
+from controlplane.cli.demo.faults import KINDS, PlannedFault, impossible_fault, may_show, read_fault, settled
 from controlplane.cli.demo.neighbour import NoisyNeighbour
 from controlplane.cli.errors import CliError, UsageError
 from controlplane.cli.main import main
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 NODES = {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
 REPLICAS = {rank: rank for rank in NODES}
+
+
+def test_a_leak_is_watched_for_as_many_steps_as_it_needs_and_a_hang_for_none() -> None:
+    leak, hang = PlannedFault("leak", 1, 40, 1.5), PlannedFault("skipped-collective", 2, 60)
+    needed = 40 + KINDS["leak"].shows_after
+    assert needed > 140, "only after 100 steps it has so much more"
+    assert [may_show((leak, hang), step) for step in (0, needed - 1, needed)] == [False, False, True]
+    assert may_show((hang,), 0), "a process that has just joined has completed none"
 
 
 @pytest.mark.parametrize(

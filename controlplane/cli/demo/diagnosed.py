@@ -17,7 +17,7 @@ from controlplane.access.client_credentials import plain
 from controlplane.cli.client import AdminClient
 from controlplane.cli.demo.accusations import PlantedFault, SeenFindings, as_json
 from controlplane.cli.demo.duty_cycle import DutyCycle
-from controlplane.cli.demo.faults import stages_of
+from controlplane.cli.demo.faults import may_show, stages_of
 from controlplane.cli.demo.memory import drawn_bit, flip_bit
 from controlplane.cli.demo.neighbour import NoisyNeighbour
 from controlplane.cli.demo.report import diagnosis_table
@@ -169,14 +169,9 @@ async def _watched(
                 task.result()
         times = [fault.planted_at_s for fault in planted if fault.planted_at_s is not None]
         spent_s = time.time() - max(times) if len(times) == len(planted) else 0.0
-        if spent_s > wish.watch_most_s or (spent_s > wish.watch_s and _may_show(training, wish.faults)):
+        step = min(training.progress().values(), default=0)
+        if spent_s > wish.watch_most_s or (spent_s > wish.watch_s and may_show(wish.faults, step)):
             return
-
-
-def _may_show(training: DemoTraining, faults: Sequence[PlannedFault]) -> bool:
-    """Whether each fault has had the steps that it needs to show."""
-    step = min(training.progress().values(), default=0)
-    return all(step >= fault.at + fault.of.shows_after for fault in faults)
 
 
 async def _plant(

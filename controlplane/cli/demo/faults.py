@@ -130,6 +130,11 @@ def read_fault(text: str) -> PlannedFault:
     )
 
 
+def may_show(faults: Sequence[PlannedFault], step: int) -> bool:
+    """Whether each fault has had the steps that it needs to show. `step`: that all ranks have completed."""
+    return all(step >= each.at + each.of.shows_after for each in faults if each.of.shows_after)
+
+
 def _values(kind: str, text: str) -> dict[str, float]:
     """The fields of a fault by name. Raises ArgumentTypeError."""
     fits = [
