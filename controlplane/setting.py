@@ -35,19 +35,14 @@ def check(settings: Any) -> None:
     """Raise SettingsError when a field is below its minimum, or is not one of its allowed words."""
     for spec in dataclasses.fields(settings):
         minimum, value = spec.metadata.get("minimum"), getattr(settings, spec.name)
-        if words := spec.metadata.get("words"):
-            check_word(spec.name, value, words)
+        flag = spec.metadata.get("flag") or "--" + spec.name.replace("_", "-")
+        words = spec.metadata.get("words")
+        if words and value not in words:
+            raise SettingsError(f"{flag} {value!r} is not one of {', '.join(words)}")
         if minimum is not None and value < minimum:
-            flag = "--" + spec.name.replace("_", "-")
             raise SettingsError(
                 f"{flag} {value} is too small: give {minimum} or more ({spec.metadata['about']})"
             )
-
-
-def check_word(name: str, value: str, words: tuple[str, ...]) -> None:
-    """Raise SettingsError when a setting is not one of its allowed words."""
-    if value not in words:
-        raise SettingsError(f"--{name.replace('_', '-')} {value!r} is not one of {', '.join(words)}")
 
 
 def host_port(flag: str, text: str) -> tuple[str, int]:

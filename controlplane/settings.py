@@ -16,10 +16,10 @@ from controlplane.diagnosis_settings import DiagnosisSettings
 from controlplane.kube_settings import KubeSettings
 from controlplane.port_settings import PortSettings, check_port
 from controlplane.scale_settings import ScaleSettings
-from controlplane.setting import SettingsError, check, check_word, coordinators, host_port, setting
+from controlplane.setting import SettingsError, check, coordinators, host_port, setting
 from controlplane.storage_settings import StorageSettings, check_storages
 
-__all__ = ["SettingsError", "check", "check_word", "coordinators", "host_port", "setting"]
+__all__ = ["SettingsError", "check", "coordinators", "host_port", "setting"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """The pattern of every name of a cluster, a node or a job."""

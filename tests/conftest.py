@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import shutil
@@ -30,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     keep_bytecode()
     hear_interrupts()
+    have_own_states()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(ToldAtOnce(config))
 
@@ -47,6 +49,14 @@ def hear_interrupts() -> None:
     that a test starts would ignore it, too, and some tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def have_own_states() -> None:
+    """Give this process a folder of all states of its own: a command that names no coordinator must find no
+    run of another worker, and no run of whoever runs the tests."""
+    folder = tempfile.mkdtemp(prefix="hf-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["XDG_STATE_HOME"] = folder
 
 
 def keep_bytecode() -> None:

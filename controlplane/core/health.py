@@ -54,6 +54,7 @@ class HealthFacts:
     parked: tuple[tuple[str, str], ...] = ()
     spareless: tuple[tuple[str, str], ...] = ()  # jobs without spares on some node
     unstarted: tuple[tuple[str, str], ...] = ()  # job, which rank cannot be started now and why
+    undecided: tuple[tuple[str, str], ...] = ()  # jobs that stand still until etcd takes a write, and why
     unkept: tuple[tuple[str, DurabilityProblem], ...] = ()  # (job, what is wrong with how its state is kept)
     incidents: int = 0  # begun within the last hour
     bad_parts: tuple[tuple[str, BadPart], ...] = ()  # (node, what its check found)
@@ -172,6 +173,11 @@ def _unkept(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         yield Finding(found.kind, Level.DEGRADED, job, found.reason, job, loud=found.loud)
 
 
+def _undecided(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
+    for job, reason in facts.undecided:
+        yield Finding("job_undecided", Level.CRITICAL, job, reason, job)
+
+
 def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for row in facts.unread:
         left = f"job {row.job} is left alone" if row.whole else "it is left out"
@@ -205,6 +211,7 @@ RULES: dict[str, Rule] = {
     "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
     "spares_exhausted": _each("spares_exhausted", lambda f: f.spareless, jobs=True),
     "rank_unstarted": _each("rank_unstarted", lambda f: f.unstarted, jobs=True),
+    "job_undecided": _undecided,
     "durability": _unkept,
     "node_unreplaced": _each("node_unreplaced", lambda f: f.unreplaced),
     "row_unreadable": _unread,
@@ -214,7 +221,7 @@ RULES: dict[str, Rule] = {
 
 
 JOB_KINDS = (
-    *("job_parked", "spares_exhausted", "rank_unstarted"),
+    *("job_parked", "spares_exhausted", "rank_unstarted", "job_undecided"),
     *("checkpoints_failing", "checkpoint_late", "snapshots_failing", "mirror_failing", "marks_failing"),
     *("checkpoints_overdue", "snapshots_overdue"),
 )
@@ -308,6 +315,7 @@ def facts_of(state: ClusterState) -> HealthFacts:
         parked=tuple((job.name, job.reason) for job in jobs if job.phase is JobPhase.PARKED),
         spareless=tuple((job.name, why) for job in jobs if (why := _spareless(state, job))),
         unstarted=tuple((job.name, why) for job in jobs if (why := launches.unstarted(job))),
+        undecided=tuple((job.name, why) for job in jobs if (why := _undecided_by(state, job))),
         unkept=tuple((job.name, each) for job in jobs for each in durability.troubles(state, job)),
         incidents=_recent(state),
         bad_parts=tuple((node.name, each) for node in state.nodes.values() for each in node.check.bad),
@@ -322,6 +330,15 @@ def facts_of(state: ClusterState) -> HealthFacts:
 def _store_trouble(state: ClusterState) -> str:
     """Why etcd refused a write that waits; "": none was refused."""
     return next((queue[0].trouble for queue in state.write_queues.values() if queue and queue[0].trouble), "")
+
+
+def _undecided_by(state: ClusterState, job: Job) -> str:
+    """Why a job stands still until etcd takes a write that it has refused; "": it does not."""
+    trouble, storing = state.trouble(f"job/{job.name}"), job.generations.storing
+    if not trouble or (storing is None and job.ending is None):
+        return ""
+    what = "its end" if storing is None else f"generation {storing.number}"
+    return f"it stands still until etcd has stored {what}: {trouble}"
 
 
 def _spareless(state: ClusterState, job: Job) -> str:

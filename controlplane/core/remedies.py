@@ -19,6 +19,7 @@ REMEDIES: dict[str, str] = {
     "job_parked": "Bring the nodes that the job waits for, or add others.",
     "spares_exhausted": "Read the log of the spares that died, and repair what ends them.",
     "rank_unstarted": "Make room on its node where the reason says; it is tried again every 10 s.",
+    "job_undecided": "Repair etcd: look at its members, its disks and its quota.",
     "checkpoints_failing": "Look at the storage of the job: room, credentials, network.",
     "checkpoint_late": "Look in `holdfast events` what the checkpoint waits for.",
     "snapshots_failing": "Give the nodes more memory for snapshots, or have each rank hold less state.",

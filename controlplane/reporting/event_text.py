@@ -132,6 +132,8 @@ def _outcome(incident: Body, total: str) -> str:
 _LOUD_NOTES = ("launch_waits", "copy_altered", "copy_refuted", "state_corrupt", "state_judged", "late_fault")
 """Kinds of notes that are headlines: something waits for what people can fix, a node offers state that its
 ranks never made, or replicas of the state differ, and why."""
+_NOTE_LEVELS = dict.fromkeys(_LOUD_NOTES, EventLevel.HEADLINE) | {"store_failed": EventLevel.DETAIL}
+"""A write that etcd refuses is tried again every second; that it takes none is in the cluster's health."""
 
 
 def _job(body: Body) -> Sentence:
@@ -253,7 +255,7 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
         EventLevel.DECISION, f"{body['node']}: read checkpoint {body['record']['id']} again"
     ),
     "Published": _troubled("checkpoint {checkpoint} could not be published: {reason}"),
-    "StoreFailed": _phrase(EventLevel.DECISION, "etcd did not take it: {reason}"),
+    "StoreFailed": _phrase(EventLevel.DETAIL, "etcd did not take it: {reason}"),
     "JobStopRequested": _phrase(EventLevel.HEADLINE, "job {job} shall stop: {reason}"),
     "JobDeleteRequested": _phrase(EventLevel.DECISION, "job {job} shall be deleted: {reason}"),
     "JobSubmitted": lambda body: Sentence(EventLevel.DECISION, f"job {body['spec']['job']} submitted"),
@@ -273,7 +275,7 @@ _WORDS: dict[str, Callable[[Body], Sentence | None]] = {
     "JobChanged": _job,
     "CheckpointChanged": _checkpoint,
     "Note": lambda body: Sentence(
-        EventLevel.HEADLINE if body["kind"] in _LOUD_NOTES else EventLevel.DECISION,
+        _NOTE_LEVELS.get(body["kind"], EventLevel.DECISION),
         f"{body['kind']}: {body['subject']}: {body['reason']}",
     ),
 }

@@ -28,6 +28,7 @@ EVERYTHING = HealthFacts(
     parked=(("j", "why"),),
     spareless=(("j", "why"),),
     unstarted=(("j", "why"),),
+    undecided=(("j", "why"),),
     unkept=tuple(("j", DurabilityProblem(kind, "why")) for kind in OURS),
     incidents=1000,
     bad_parts=tuple(("n1", BadPart("cpu", kind, 1.0, "why")) for kind in (BROKEN, SLOW)),

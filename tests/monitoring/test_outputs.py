@@ -73,7 +73,11 @@ async def test_each_form_of_each_answer(capsys: pytest.CaptureFixture[str]) -> N
         told = json.loads(await said("describe job j", "json"))
         assert set(told) == {"job", "ranks", "checkpoints", "incidents", "events"}
         assert told["job"]["job"] == "j" and len(told["ranks"]) == 4
-        assert json.loads(await said("why", "json"))["job"] == "j"
+        incident, row = json.loads(await said("why", "json")), told["job"]
+        assert (incident["job"], incident["outcome"]) == ("j", "open")
+        assert incident["now"].startswith(f"{row['phase']}: ") and row["reason"] in incident["now"]
+        assert f"\nNow: {row['phase']}: " in await said("why", "table")
+        assert json.loads(await said("why j/1", "json"))["now"] == "", "an older one is asked for"
 
 
 def test_those_that_ask_nobody(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -162,13 +162,15 @@ class Parser(argparse.ArgumentParser):
 
     def _width(self, argument: str) -> int:
         """How many words of the command line this flag takes, with its value. Raises UsageError for an
-        unknown flag."""
-        name, equals, _ = _hyphened(argument).partition("=")
+        unknown flag, and for the value `--`, of which argparse makes an empty list."""
+        name, equals, value = _hyphened(argument).partition("=")
         action = self._option_string_actions.get(name)
         if action is None:
             known = [flag for flag in self._option_string_actions if flag.startswith("--")]
             advice = "flags of a command come after its name" if self.verbs else f"see `{self.prog} --help`"
             raise UsageError(f"unknown flag {argument.partition('=')[0]}{nearest(name, known)} ({advice})")
+        if value == "--":
+            raise UsageError(f"{name} needs a value, and -- is none (see `{self.prog} --help`)")
         return 1 if equals or action.nargs == 0 else 2
 
 

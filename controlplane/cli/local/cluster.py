@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from controlplane.cli.errors import CliError
 from controlplane.cli.flags.settings import as_flags
+from controlplane.cli.local import finding
 from controlplane.cli.local.child import Child
 from controlplane.cli.local.etcd import KeptEtcd, reach
 from controlplane.cli.local.layout import NODE_NAMES, LocalPaths, remove_traces
@@ -111,6 +112,7 @@ class LocalCluster:
         left = end_all_below(os.getpid())
         remove_traces(self.layout)
         removal.file(self.layout.card)
+        finding.forget(self.layout)
         return left
 
     async def _keep(self, child: Child) -> None:
@@ -200,6 +202,7 @@ class LocalCluster:
                 "processes": {name: [pid, born(pid)] for name, pid in pids.items() if pid},
             }
         )
+        finding.tell_where(self.layout)
 
     async def _watch_state(self) -> None:
         """Raise CliError when somebody removes the state folder.

@@ -1,31 +1,65 @@
 """Find the runs of this user on this machine, by the cards in the folder of all states.
 
 A card names the processes of a run with their start times, so a card that a killed run has left is not taken
-for a run. Runs with a --state-dir of their own are not found."""
+for a run. A run whose state is in another folder (--state-dir, a demo) has a link to it in that of all."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.flags.credentials import coordinator
-from controlplane.cli.local.layout import ONCE, state_root
+from controlplane.cli.local.layout import ONCE, LocalPaths, state_root
 from holdfast.pids import born
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def local_runs() -> dict[str, str]:
-    """The address of the coordinator of each run that lives, by job."""
-    root, found = state_root(), dict[str, str]()
-    cards = [] if root is None else [*root.glob("*/cluster.json"), *(root / ONCE).glob("*/cluster.json")]
-    for card in sorted(cards):
+ELSEWHERE = ".elsewhere"
+"""The folder of links to states that a flag has put into other folders. No job has such a name."""
+log = logging.getLogger(__name__)
+
+
+def tell_where(layout: LocalPaths) -> None:
+    """Have a run found whose state is in a folder of its own, if this user has a folder of all states.
+
+    Links of runs that have ended without taking theirs away go."""
+    root = state_root()
+    if root is None or layout.state.is_relative_to(root):
+        return
+    links = root / ELSEWHERE
+    try:
+        links.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for link in links.iterdir():
+            if not (link / "cluster.json").exists():
+                link.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (links / layout.cluster).symlink_to(layout.state)
+    except OSError as error:
+        log.info("commands need --coordinator to find this run: %s", error)
+
+
+def forget(layout: LocalPaths) -> None:
+    """The run is over."""
+    root = state_root()
+    if root is not None:
+        with contextlib.suppress(OSError):  # then its card is gone, and nothing is found there
+            (root / ELSEWHERE / layout.cluster).unlink()
+
+
+def local_runs() -> list[tuple[str, str]]:
+    """The job of each run that lives, and the address of its coordinator."""
+    root, found = state_root(), []
+    folders = [] if root is None else [root, root / ONCE, root / ELSEWHERE]
+    for card in sorted(card for folder in folders for card in folder.glob("*/cluster.json")):
         run = _read(card)
         if _lives(run):
-            found[str(run["job"])] = str(run["coordinator"])
+            found.append((str(run["job"]), str(run["coordinator"])))
     return found
 
 
@@ -36,9 +70,9 @@ def coordinator_for(text: str) -> str:
         return text or coordinator()
     runs = local_runs()
     if len(runs) > 1:
-        named = "; ".join(f"{address} for job {job}" for job, address in runs.items())
+        named = "; ".join(f"{address} for job {job}" for job, address in runs)
         raise argparse.ArgumentTypeError(f"{len(runs)} runs are on this machine: give {named}")
-    return next(iter(runs.values()), coordinator())
+    return runs[0][1] if runs else coordinator()
 
 
 def _read(card: Path) -> dict[str, Any]:

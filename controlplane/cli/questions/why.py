@@ -20,7 +20,7 @@ from controlplane.cli.questions.queries import add_coordinator
 from controlplane.cli.questions.tables import NOTHING, plain
 from controlplane.daemon.journal.rotation import JournalReader
 from controlplane.reporting import story
-from controlplane.reporting.event_text import local_time
+from controlplane.reporting.event_text import headline, local_time
 from controlplane.reporting.lines import brief
 from controlplane.reporting.quantities import duration
 
@@ -85,27 +85,34 @@ def _explain(found: list[story.IncidentReport], values: argparse.Namespace) -> N
         nothing = error
     job = job if one is None else one.job
     past = number or values.journal or (values.at, values.since, values.until) != (None, None, None)
-    findings = [] if past or not job else asyncio.run(_findings(values, job))
+    now, findings = ("", []) if past or not job else asyncio.run(_now(values, job))
     if nothing is not None and not findings:
         raise nothing
     shown = {} if one is None else story.as_json(one)
-    print(data(values.output, {**shown, "job": job, "findings": findings}) or _text(one, job, findings))
+    if one is None or one.outcome != "open":
+        now = ""
+    answer = {**shown, "job": job, "now": now, "findings": findings}
+    print(data(values.output, answer) or _text(one, job, now, findings))
 
 
-async def _findings(values: argparse.Namespace, job: str) -> list[dict[str, Any]]:
-    """What the diagnosis has open about a job, but for the ends of incidents, which their story tells."""
+async def _now(values: argparse.Namespace, job: str) -> tuple[str, list[dict[str, Any]]]:
+    """What a job does now, and what the diagnosis has open about it, but for the ends of incidents, which
+    their story tells."""
     async with AdminClient(values.coordinator, access=access_of(values)) as admin:
-        if job not in [each.job for each in (await admin.status()).jobs]:
-            return []  # it was deleted
+        row = next((each for each in (await admin.status()).jobs if each.job == job), None)
+        if row is None:
+            return "", []  # it was deleted
         report = await admin.diagnose(job)
-    return [each for each in report["findings"] if each["kind"] not in HELD]
+    findings = [each for each in report["findings"] if each["kind"] not in HELD]
+    return f"{row.phase}: {'; '.join([*row.troubles[:1], row.reason])}", findings
 
 
-def _text(one: story.IncidentReport | None, job: str, findings: list[dict[str, Any]]) -> str:
+def _text(one: story.IncidentReport | None, job: str, now: str, findings: list[dict[str, Any]]) -> str:
     told = f"the journal has no incident of job {job}" if one is None else story.as_text(one)
     lines = [f"  {live.line(each)}" for each in findings]
+    standing = [f"Now: {headline(now)}."] if now else []
     return "\n".join(
-        [told, *([f"found of job {job} now (`holdfast doctor {job}`):"] if lines else []), *lines]
+        [told, *standing, *([f"found of job {job} now (`holdfast doctor {job}`):"] if lines else []), *lines]
     )
 
 

@@ -10,8 +10,15 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Self
 
-from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, EtcdUnknownOutcome, LeaseLost
+from controlplane.daemon.etcd.errors import (
+    EtcdError,
+    EtcdFull,
+    EtcdUnavailable,
+    EtcdUnknownOutcome,
+    LeaseLost,
+)
 from controlplane.daemon.etcd.lease_keeper import BEATS_PER_TTL
+from controlplane.daemon.etcd.refusals import Refusals
 from controlplane.daemon.etcd.rows import Changed, Listed, Put, absent
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ class Election:
         self._keys = keys
         self._candidate = candidate
         self.ttl_s = ttl_s
+        self.trouble = ""  # why this candidate cannot be elected now; "": nothing is in its way
+        self._refusals = Refusals(log, "the candidacy of this coordinator")
 
     async def leader(self) -> EtcdRow | None:
         """Return the leader's row: its value is the leader's identity, its create_revision the term. None:
@@ -50,19 +59,22 @@ class Election:
         return await self._etcd.get(self._keys.leader)
 
     async def campaign(self) -> Leadership:
-        """Wait until this candidate leads. While etcd is away it tries on; it never leads without etcd.
+        """Wait until this candidate leads. While etcd is away or full it tries on; it never leads without.
 
         Raises what no further try can change: EtcdAuth, EtcdNotEtcd, EtcdRefused."""
         while True:
             try:
                 row = await self.leader()
                 leadership = await self._campaign() if row is None else None
+                self.trouble = ""
+                self._refusals.taken((self._keys.leader,))
                 if leadership is not None:
                     return leadership
                 if row is not None:
                     await self._vacancy(row)
-            except (EtcdUnavailable, LeaseLost) as error:
-                log.warning("cannot take part in the election now, trying again: %s", error)
+            except (EtcdUnavailable, EtcdFull, LeaseLost) as error:
+                self.trouble = str(error)
+                self._refusals.refused((self._keys.leader,), error)
                 await asyncio.sleep(RETRY_S)
 
     async def _campaign(self) -> Leadership | None:

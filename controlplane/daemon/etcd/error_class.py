@@ -10,6 +10,7 @@ from controlplane.daemon.etcd.errors import (
     EtcdAuth,
     EtcdCompacted,
     EtcdError,
+    EtcdFull,
     EtcdNotEtcd,
     EtcdRefused,
     EtcdUnavailable,
@@ -53,7 +54,7 @@ _BAD_FILES = _final(
 _NO_USER = _final(EtcdAuth, "requires a login: give --etcd-user and --etcd-password-file")
 _BAD_USER = _final(EtcdAuth, "does not accept this user and password")
 _NO_ROLE = _final(EtcdAuth, "does not let this user touch the key: grant it readwrite on /holdfast/v1/")
-_FULL = _final(EtcdRefused, "is full: compact and defragment it, or raise its quota; then disarm the alarm")
+_FULL = _final(EtcdFull, "is full: compact and defragment it, or raise its quota; then disarm the alarm")
 _REFUSED = _final(EtcdRefused, "refuses the request")
 
 # Phrases of grpcio 1.66-1.85 and of etcd 3.4-3.5; the first one that is part of the details counts.

@@ -33,6 +33,10 @@ class EtcdRefused(EtcdError):
     """etcd answered that it will not carry out the request (no space, a bad request)."""
 
 
+class EtcdFull(EtcdRefused):
+    """etcd takes no writes, of anybody, until somebody has made room in it."""
+
+
 class EtcdCompacted(EtcdRefused):
     """etcd no longer has the history up to the requested revision: list again."""
 

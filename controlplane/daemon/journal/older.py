@@ -6,6 +6,7 @@ put. Today each kind of write is an effect of its own."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,9 @@ ADVICE = ("kept_from",)
 """Fields of orders that older recordings do not have: they allow what may also be left undone."""
 REWORDED = (("etcd takes no writes (", "etcd does not answer ("),)
 """Words of today, and the former ones for the same, which recordings have that do not have today's."""
+LATER_FINDINGS = (("job_undecided", r"; it stands still until etcd has stored [^;\"]*"),)
+"""Kinds of findings of health that older recordings do not have, and their reasons in a line of the cluster's
+health. Such a finding adds to what is told, and decides nothing."""
 ONE_STORE = 2
 """The newest format with one effect for every write."""
 
@@ -79,6 +83,16 @@ def without_advice(effects: Any, recorded: Any) -> Any:
     if any(key in fields for _, fields in recorded for key in ADVICE):
         return effects
     return [[name, {key: fields[key] for key in fields if key not in ADVICE}] for name, fields in effects]
+
+
+def without_later_findings(effects: Any, recorded: Any) -> Any:
+    """Effects without those of LATER_FINDINGS that the recorded ones do not have."""
+    then = json.dumps(recorded)
+    for kind, reasons in LATER_FINDINGS:
+        if kind not in then and not re.search(reasons, then):
+            effects = [[name, fields] for name, fields in effects if fields.get("kind") != kind]
+            effects = json.loads(re.sub(reasons, "", json.dumps(effects)))
+    return effects
 
 
 def in_former_words(effects: Any, recorded: Any) -> Any:

@@ -146,7 +146,7 @@ def _difference(effects: tuple[Named, ...], recorded: tuple[Named, ...]) -> str:
     effects = older.without_advice(effects, recorded)
     if effects == recorded:
         return ""
-    effects = older.in_former_words(effects, recorded)
+    effects = older.in_former_words(older.without_later_findings(effects, recorded), recorded)
     if effects == recorded or json.dumps(effects) == json.dumps(recorded):  # NaN differs from itself
         return ""
     for place, (now, then) in enumerate(zip(effects, recorded, strict=False), 1):

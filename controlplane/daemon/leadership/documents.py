@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from controlplane.daemon.etcd.errors import EtcdError, Fenced
+from controlplane.daemon.etcd.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ALL = "all of them"
 VALUES_MAX = 48
 """Documents in one transaction."""
 
@@ -48,7 +50,7 @@ class DocumentSaver:
         what: str,
     ) -> None:
         self._store, self._term, self._documents = store, term, documents
-        self._every_s, self._what = every_s, what
+        self._every_s, self._refusals = every_s, Refusals(log, what)
         self._kept: dict[str, bytes | None] = {}
 
     async def run(self) -> None:
@@ -64,7 +66,7 @@ class DocumentSaver:
         except Fenced:
             raise
         except EtcdError as error:
-            log.warning("%s could not be written to etcd: %s", self._what, error)
+            self._refusals.refused((ALL,), error)
 
     async def keep(self) -> None:
         """Save those that have changed. Raises EtcdError."""
@@ -74,3 +76,4 @@ class DocumentSaver:
             batch = {key: made[key] for key in news[first : first + VALUES_MAX]}
             await self._store.commit(self._term, batch)
             self._kept |= batch
+        self._refusals.taken((ALL,))

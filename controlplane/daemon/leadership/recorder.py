@@ -9,7 +9,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from controlplane.core.records.events import Stored, StoreFailed
-from controlplane.daemon.etcd.errors import EtcdError, EtcdUnavailable, Fenced
+from controlplane.daemon.etcd.errors import EtcdError, EtcdFull, EtcdUnavailable, Fenced
+from controlplane.daemon.etcd.refusals import Refusals
 from controlplane.daemon.leadership.rows import check
 from controlplane.settings import SettingsError
 from controlplane.wire.shape import WireError
@@ -28,6 +29,9 @@ TXN_VALUES_MAX = 48
 TXN_BYTES_MAX = 512 * 1024
 """Limits of one transaction. The writes that arrive while one is under way go into the next together. A
 write of deletions alone that is larger is done in several, in order."""
+
+NO_WRITE_HELPS = (Fenced, EtcdUnavailable, EtcdFull)
+"""Errors that each other write would meet as well."""
 
 ANSWERS_KEPT = 256
 OVER = "this coordinator no longer leads; ask the leader"
@@ -64,6 +68,7 @@ class StoreWriter:
         self._asked: dict[int, asyncio.Future[str]] = {}  # by ticket, as is the next
         self._answered: dict[int, str] = {}  # "", or why etcd does not hold it
         self._over = False
+        self._refusals = Refusals(log, "what was decided")
 
     def add(self, effect: Store) -> None:
         """Queue a write, behind all that were queued before."""
@@ -122,8 +127,8 @@ class StoreWriter:
                 await self._store.commit(self._term, part)
         except EtcdError as error:
             self._metrics.etcd_errors_total.labels("commit").inc()
-            log.warning("etcd did not accept %d values: %s", len(puts), error)
-            if len(batch) > 1 and not isinstance(error, Fenced | EtcdUnavailable):
+            self._refusals.refused(puts, error)
+            if len(batch) > 1 and not isinstance(error, NO_WRITE_HELPS):
                 for each in batch:
                     await self._write([each])
             else:
@@ -131,15 +136,16 @@ class StoreWriter:
             return
         finally:
             self._metrics.etcd_request_seconds.labels("commit").observe(time.perf_counter() - begun)
+        self._refusals.taken(puts)
         for ticket in tickets:
             self._answer(ticket, "")
             self._post(Stored(ticket))
 
     def _failed(self, tickets: list[int], error: EtcdError) -> None:
-        """Post the failure of these tickets. When etcd is away or another coordinator leads, everything that
-        waits fails with them."""
+        """Post the failure of these tickets. When etcd is away or full, or another coordinator leads,
+        everything that waits fails with them."""
         fenced = isinstance(error, Fenced)
-        if fenced or isinstance(error, EtcdUnavailable):
+        if isinstance(error, NO_WRITE_HELPS):
             tickets = [*tickets, *(ticket for ticket, _ in self._waiting)]
             self._waiting.clear()
         for ticket in tickets:

@@ -63,6 +63,7 @@ class Standby:
         self._former = own
         """The leader that was seen last."""
         self._metrics, self._journal = front.metrics, front.journal
+        front.unelected = lambda: election.trouble
 
     async def run(self) -> None:
         """Run until cancelled. Raises the EtcdError that no further try can change (EtcdAuth,

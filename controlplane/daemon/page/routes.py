@@ -312,8 +312,7 @@ class PageRouter:
 
     def _leading(self) -> LeaderTerm:
         if self._front.leader_term is None:
-            who = f"the leader is {self._front.leader}" if self._front.leader else "no leader is known"
-            raise HttpRefused(HTTPStatus.CONFLICT, f"this coordinator is a standby: {who}")
+            raise HttpRefused(HTTPStatus.CONFLICT, self._front.no_leader())
         return self._front.leader_term
 
 

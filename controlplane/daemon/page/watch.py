@@ -166,6 +166,7 @@ class PageWatch:
             "term": leader_term.term if leader_term is not None else 0,
             "leader": front.leader,
             "leader_page": front.leader_page,
+            "unelected": front.unelected(),
             "address": front.address,
             "version": version("holdfast"),
             "health": health.level if health else "",

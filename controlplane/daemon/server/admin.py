@@ -252,9 +252,8 @@ class Admin(AdminServicer):
         if leader_term is not None:
             return leader_term
         leader = self._front.leader
-        who = f"the leader is {leader}" if leader else "no leader is known yet, is etcd up?"
         context.set_trailing_metadata(((LEADER_KEY, leader),) if leader else ())
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"this coordinator is a standby: {who}")
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self._front.no_leader())
         raise AssertionError("abort always raises")
 
 

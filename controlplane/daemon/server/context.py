@@ -29,6 +29,8 @@ from controlplane.wire import control_pb2 as pb
 from controlplane.wire.shape import WireError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from controlplane.daemon.journal.journal import Journal
     from controlplane.daemon.kube.platform import Platform
     from controlplane.daemon.leadership.leader_term import LeaderTerm
@@ -65,12 +67,14 @@ class ServerContext:
     """What the servers of one coordinator share.
 
     `leader_term` is set while this coordinator leads. `leader` is the leader's host:port, `leader_page` the
-    URL of its status page; "": not known. `address` and `page` are our own."""
+    URL of its status page; "": not known. `unelected` tells why this one cannot be elected; "": nothing
+    is in its way. `address` and `page` are our own."""
 
     def __init__(self, cluster: str, journal: Journal, metrics: Metrics) -> None:
         self.cluster, self.journal, self.metrics = cluster, journal, metrics
         self.leader_term: LeaderTerm | None = None
         self.leader = self.leader_page = ""
+        self.unelected: Callable[[], str] = str
         self.address = self.page = ""
         self._greeting = 0  # streams that are before their hello
         self.line = GreetingLine()
@@ -211,10 +215,14 @@ class ServerContext:
         return self.leader_term
 
     def _no_leader(self) -> _Unwelcome:
-        who = f"the leader is {self.leader}" if self.leader else "no leader is known yet"
-        return _Unwelcome(
-            "not_leader", f"this coordinator is a standby: {who}", retry=True, leader=self.leader
-        )
+        return _Unwelcome("not_leader", self.no_leader(), retry=True, leader=self.leader)
+
+    def no_leader(self) -> str:
+        """Why this coordinator does not answer for the cluster, and who does."""
+        who = f"the leader is {self.leader}" if self.leader else f"nobody leads: {self.unelected()}"
+        if not (self.leader or self.unelected()):
+            who = "no leader is known yet, is etcd up?"
+        return f"this coordinator is a standby: {who}"
 
     async def watch_line(self) -> None:
         """Let agents in by how late this event loop is, for ever, and tell the core while some wait."""

@@ -71,3 +71,12 @@ def test_flags_that_kubectl_has_mean_the_same(command: Parser) -> None:
     for names in (action.option_strings for action in command._actions):
         for short, long in kubectl.items():
             assert short not in names or long in names, f"{command.prog}: {short} is {names}"
+
+
+@pytest.mark.parametrize(
+    "words", ["run --nnodes=-- x.py", "submit --checkpoint_every=-- x.py", "why --job=--"]
+)
+def test_a_value_that_ends_flags_is_refused_by_name(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    flag = next(word for word in words.split() if "=" in word).partition("=")[0].replace("_", "-")
+    assert f"{flag} needs a value, and -- is none" in capsys.readouterr().err

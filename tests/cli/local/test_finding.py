@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.cli.errors import UsageError
-from controlplane.cli.local.finding import local_runs
+from controlplane.cli.local.finding import ELSEWHERE, forget, local_runs, tell_where
+from controlplane.cli.local.layout import layout_at
 from controlplane.cli.main import tree
 from holdfast.pids import born
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from controlplane.cli.local.layout import LocalPaths
 
 ME = [os.getpid(), born(os.getpid())]
 
@@ -43,7 +46,7 @@ def test_the_only_run_is_asked_and_a_flag_or_the_variable_comes_first(
 ) -> None:
     assert asked("status") == "127.0.0.1:7070"
     card(states / "once" / "demo", "demo")
-    assert local_runs() == {"demo": "127.0.0.1:4004"}
+    assert local_runs() == [("demo", "127.0.0.1:4004")]
     assert asked("status") == asked("logs", "demo") == "127.0.0.1:4004"
     assert asked("status", "--coordinator", "h:1") == "h:1"
     assert asked("submit", "x.py") == "127.0.0.1:7070", "no job is given to the run of another"
@@ -65,4 +68,52 @@ def test_what_no_living_run_has_left_is_passed_over(states: Path) -> None:
     card(states / "starts", "starts", coordinator="")
     (states / "cut").mkdir()
     (states / "cut" / "cluster.json").write_text('{"job": "cut", "coor')
-    assert local_runs() == {} and asked("status") == "127.0.0.1:7070"
+    assert local_runs() == [] and asked("status") == "127.0.0.1:7070"
+
+
+def layout(state: Path, job: str = "j") -> LocalPaths:
+    """The layout of a run that has its state in this folder, and has written its card."""
+    made = layout_at(job, state)
+    card(state, job)
+    return made
+
+
+def test_a_run_with_a_state_folder_of_its_own_is_found_until_it_ends(states: Path, tmp_path: Path) -> None:
+    one = layout(tmp_path / "own")
+    assert asked("status") == "127.0.0.1:7070"
+    for _ in range(2):  # the card is written again whenever a daemon is started again
+        tell_where(one)
+        assert asked("status") == "127.0.0.1:4001"
+    forget(one)
+    assert local_runs() == []
+    forget(one)
+
+
+def test_two_runs_of_one_name_are_two(states: Path, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        tell_where(layout(tmp_path / name))
+    with pytest.raises(UsageError, match="2 runs"):
+        asked("status")
+
+
+def test_links_of_killed_runs_are_passed_over_and_go(states: Path, tmp_path: Path) -> None:
+    dead = layout(tmp_path / "dead")
+    tell_where(dead)
+    (dead.state / "cluster.json").unlink()
+    assert local_runs() == []
+    tell_where(layout(tmp_path / "other"))
+    assert [link.readlink() for link in (states / ELSEWHERE).iterdir()] == [tmp_path / "other"]
+
+
+def test_a_state_among_all_states_needs_no_link(states: Path) -> None:
+    tell_where(layout(states / "j"))
+    assert not (states / ELSEWHERE).exists() and local_runs() == [("j", "127.0.0.1:4001")]
+
+
+def test_a_home_that_takes_no_link_is_said_and_ends_nothing(
+    states: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    states.write_text("a file")
+    tell_where(layout(tmp_path / "own"))
+    assert "commands need --coordinator to find this run" in caplog.text

@@ -101,7 +101,7 @@ function notice(cluster) {
   place.hidden = !old && !standby && reasons.length === 0;
   const page = standby && /^https?:/.test(cluster.leader_page) ? cluster.leader_page : "";
   const text = old + (standby
-    ? `This coordinator is a standby; ${cluster.leader ? `the leader is ${cluster.leader}.` : "no leader is known."} `
+    ? `This coordinator is a standby; ${cluster.leader ? `the leader is ${cluster.leader}.` : cluster.unelected ? `nobody leads: ${cluster.unelected}.` : "no leader is known."} `
     : reasons.join("; "));
   if (place.firstChild?.textContent !== text) place.replaceChildren(text, page ? el("a", { href: page }, "Its page") : "");
 }
