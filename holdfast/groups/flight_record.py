@@ -3,7 +3,7 @@
 The record is a dump of torch's flight recorder in torch's own JSON, cut to the newest operations, without
 those of earlier generations, and with what gloo does not record: the ranks of each group, and sends and
 receives (`transfer_record.py`), which are put among the collectives in the order of their calls. It is read
-on demand, once for each question: `_dump_fr_trace_json` copies 64 operations in less than a millisecond.
+on demand, once for each question: torch copies 64 operations in less than a millisecond.
 torch can also dump the stack of each operation, but then it holds the interpreter's lock for seconds, in
 which the process does not beat. So of the collectives only the one that a thread is in has a source line: its
 thread's own frame."""
@@ -16,17 +16,18 @@ import sys
 import threading
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
-from holdfast.groups import script_frames
+from holdfast.groups import script_frames, torch_recorders
 from holdfast.groups.transfer_record import TransferRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from holdfast.groups.torch_recorders import Document
 
 ENTRIES_MAX = 256
 """Operations in a record, besides older ones that have not ended."""
@@ -40,8 +41,6 @@ _FIELDS = (
 )
 _NO_ID = 1 << 40
 """Of a group in which this process called no collective: torch's own number of it is not known."""
-
-Document = dict[str, Any]
 
 
 class FlightRecord:
@@ -88,8 +87,7 @@ class FlightRecord:
 
 def _document(since_ns: int, transfers: TransferRecord) -> Document:
     """A dump of what was called since then."""
-    dump = getattr(c10d, "_dump_fr_trace_json", None) or getattr(c10d, "_dump_nccl_trace_json", None)
-    found: Document = json.loads(dump()) if dump is not None else {}
+    found = torch_recorders.merged(torch_recorders.dumps())
     every = sorted(found.get("entries") or (), key=lambda each: int(each["record_id"]))
     mine = [each for each in every if int(each["time_created_ns"]) >= since_ns]
     # Nothing of this generation was overwritten: its first operation is number 0.

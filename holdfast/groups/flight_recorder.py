@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
+
+from holdfast.groups import torch_recorders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from holdfast.groups.torch_recorders import Document
 
 RECORDED = 64
 """Collectives that the recorder keeps; their names and sizes go into the report of a hung rank."""
@@ -27,7 +32,7 @@ def collectives() -> list[dict[str, Any]]:
     """For each group of this rank: how many collectives it has entered and ended, and the last one.
 
     May be called from any thread. It takes milliseconds, so call it on demand only."""
-    recorded = _recorded()
+    recorded = newest(torch_recorders.dumps())
     found = []
     for group, name in list(distributed_c10d._world.pg_names.items()):
         counted: Any = group  # torch's annotations lack it
@@ -50,7 +55,7 @@ def collectives() -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
+class LastCollective:
     """The newest collective of a group.
 
     Only collectives are counted, which all ranks of a group enter alike. A group's own number also counts
@@ -64,15 +69,16 @@ class _Last:
     operation: str = ""
     bytes: int = 0
     number: int = 0  # the group's own number when it entered this one
+    created_ns: int = 0  # when, by torch's clock
 
 
-def _of_now(last: _Last | None, number: int) -> _Last:
+def _of_now(last: LastCollective | None, number: int) -> LastCollective:
     """Drop what belongs to an older group of the same name.
 
     Entries beyond the present group's own number are of the older one; the present group has entered none."""
     if last is None:
-        return _Last(number)
-    return last if last.number <= number else _Last(0)
+        return LastCollective(number)
+    return last if last.number <= number else LastCollective(0)
 
 
 def _label(name: str, ranks: list[int]) -> str:
@@ -83,27 +89,31 @@ def _label(name: str, ranks: list[int]) -> str:
     return f"{name} (ranks {span.strip()}, {len(ranks)} of them)"
 
 
-def _recorded() -> dict[str, _Last]:
-    """By group, the newest collective that torch's flight recorder has."""
-    dump = getattr(c10d, "_dump_nccl_trace_json", None) or getattr(c10d, "_dump_fr_trace_json", None)
-    if dump is None:
-        return {}
-    document = json.loads(dump())
-    by_group: dict[str, list[dict[str, Any]]] = {}
-    for entry in document.get("entries") or ():
-        if not entry.get("is_p2p"):
-            by_group.setdefault(str(entry["process_group"][0]), []).append(entry)
-    statuses = document.get("pg_status") or {}
-    return {name: _last(entries, statuses) for name, entries in by_group.items()}
+def newest(documents: Iterable[Document]) -> dict[str, LastCollective]:
+    """By group, the newest collective that torch's flight recorders have. A group with several backends is in
+    several of them."""
+    found: dict[str, LastCollective] = {}
+    for document in documents:
+        by_group: dict[str, list[dict[str, Any]]] = {}
+        for entry in document.get("entries") or ():
+            if not entry.get("is_p2p"):
+                by_group.setdefault(str(entry["process_group"][0]), []).append(entry)
+        statuses = document.get("pg_status") or {}
+        for name, entries in by_group.items():
+            last = _last(entries, statuses)
+            if name not in found or last.created_ns > found[name].created_ns:
+                found[name] = last
+    return found
 
 
-def _last(entries: list[dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> _Last:
-    newest = entries[-1]
-    completed = int(statuses.get(str(newest.get("pg_id")), {}).get("last_completed_collective", -1))
-    entered, number = newest["collective_seq_id"], newest["op_id"]
+def _last(entries: list[dict[str, Any]], statuses: dict[str, dict[str, Any]]) -> LastCollective:
+    last = entries[-1]
+    completed = int(statuses.get(str(last.get("pg_id")), {}).get("last_completed_collective", -1))
+    entered, number = last["collective_seq_id"], last["op_id"]
     over = [e["collective_seq_id"] for e in entries if e["op_id"] <= completed <= number]
     ended = max((each for each in over if each <= entered), default=-1)
-    return _Last(entered, ended, str(newest.get("profiling_name", "")), _bytes(newest), number)
+    name, created_ns = str(last.get("profiling_name", "")), int(last.get("time_created_ns", 0))
+    return LastCollective(entered, ended, name, _bytes(last), number, created_ns)
 
 
 _WIDTHS = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
