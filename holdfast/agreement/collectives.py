@@ -11,12 +11,14 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from holdfast.errors import CollectiveFailed
+from holdfast.groups import torch_recorders
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.rank_state import RankState
 
 Counts = tuple[int, ...]
@@ -85,18 +87,26 @@ def _begun() -> Counts:
 
 
 def _unended() -> set[str]:
-    """The groups whose newest collective has not ended, by torch's flight recorder; {""} if it is off."""
-    recorder: Any = c10d  # torch's annotations lack it
-    text: bytes = recorder._dump_fr_trace_json(False, True)
-    if plainly_ended(text):
+    """The groups whose newest collective has not ended, by torch's flight recorders; {""} if they are off."""
+    late = unended_in(torch_recorders.statuses())
+    return ({""} if any(_begun()) else set()) if late is None else late
+
+
+def unended_in(texts: Sequence[bytes]) -> set[str] | None:
+    """The groups whose newest collective has not ended, by what these recorders tell; None: of no group.
+
+    A build with CUDA has a recorder for NCCL's groups and one for all others: a group is in one of them."""
+    if any(map(plainly_ended, texts)) and all(plainly_ended(text) or empty(text) for text in texts):
         return set()
-    shown = json.loads(text).get("pg_status") or {}
-    late = {
-        name
-        for name, at in shown.items()
+    shown = [json.loads(text).get("pg_status") or {} for text in texts]
+    if not any(shown):
+        return None
+    return {
+        f"{recorder}/{name}"
+        for recorder, groups in enumerate(shown)
+        for name, at in groups.items()
         if int(at["last_enqueued_collective"]) > int(at["last_completed_collective"])
     }
-    return late or ({""} if not shown and any(_begun()) else set())
 
 
 def plainly_ended(text: bytes) -> bool:
@@ -107,6 +117,11 @@ def plainly_ended(text: bytes) -> bool:
     otherwise."""
     rows = text.partition(b'"pg_status":')[2].split(_ENDED)[1:]
     return bool(rows) and all(map(_same_number, rows))
+
+
+def empty(text: bytes) -> bool:
+    """Whether a recorder knows of no group."""
+    return b'"last_enqueued_collective"' not in text
 
 
 _ENDED, _BEGUN = b'"last_completed_collective":"', b'","last_enqueued_collective":"'

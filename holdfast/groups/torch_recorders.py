@@ -20,10 +20,19 @@ _APART = 1 << 32
 """Each recorder numbers its groups from 0: those of the second one are moved by so much."""
 
 
+def statuses() -> list[bytes]:
+    """How far each group has come, by each recorder, without its operations."""
+    return [dump(False, True) for dump in _dumping()]
+
+
 def dumps() -> list[Document]:
     """What each recorder has, in torch's own JSON. It takes milliseconds."""
+    return [json.loads(dump()) for dump in _dumping()]
+
+
+def _dumping() -> list[Any]:
     found = (getattr(c10d, name, None) for name in DUMPS)
-    return [json.loads(dump()) for dump in found if dump is not None]
+    return [dump for dump in found if dump is not None]
 
 
 def merged(documents: Sequence[Document]) -> Document:

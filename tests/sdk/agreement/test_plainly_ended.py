@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.agreement.collectives import plainly_ended
+from holdfast.agreement.collectives import plainly_ended, unended_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +66,30 @@ def test_groups_whose_newest_collective_has_ended_are_seen() -> None:
 )
 def test_anything_else_has_to_be_parsed(shown: bytes) -> None:
     assert not plainly_ended(shown)
+
+
+ENDED, BEGUN, NONE = text(("12", "12")), text(("3", "3"), ("11", "12")), text()
+
+
+@pytest.mark.parametrize(
+    ("texts", "late"),
+    [
+        ((ENDED,), set()),
+        ((BEGUN,), {"0/1"}),
+        ((ENDED, NONE), set()),
+        ((NONE, ENDED), set()),
+        ((ENDED, ENDED), set()),
+        ((ENDED, BEGUN), {"1/1"}),
+        ((BEGUN, NONE), {"0/1"}),
+        ((BEGUN, BEGUN), {"0/1", "1/1"}),
+        ((NONE,), None),
+        ((NONE, NONE), None),
+        ((), None),
+    ],
+)
+def test_every_recorder_counts(texts: tuple[bytes, ...], late: set[str] | None) -> None:
+    """A build with CUDA keeps the groups of NCCL apart from those of gloo."""
+    assert unended_in(texts) == late
 
 
 def test_what_torch_writes_is_understood(tmp_path: Path) -> None:
