@@ -18,7 +18,7 @@ CLEAR = "\x1b[H\x1b[2J"
 """Cursor home, then clear."""
 NAMES = ("JOB", "NODE", "MEMBER")
 """The columns of tables that are made narrower where a table is wider than the window."""
-NAME_LEAST = 20
+NAME_LEAST = 16
 """To so many characters: the beginning and the end of a name tell it from others."""
 SMALLEST = (40, 4)
 """A window that says it is smaller is taken for one of this size (columns, lines)."""
