@@ -268,7 +268,7 @@ class Session(StepMethods, SampleMethods):
 
     def report(self, **values: Any) -> None:
         """Show numbers to the operator, as in `session.report(loss=loss, rate=0.1)`: at most once a second,
-        the newest of each name.
+        the newest of each name. Rank 0's `loss` is also shown by `holdfast top` and the status page.
 
         Values are numbers or one-element tensors. Tensors are read later, in another thread, so the call does
         not wait for a GPU. A value named `loss`, or ending in `_loss` or `/loss`, that is NaN or Inf is

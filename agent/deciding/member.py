@@ -74,6 +74,8 @@ class LocalMember:
     """Its beats have stopped and the leader has been asked what to do with it."""
     reported: dict[str, float] = field(default_factory=dict)
     """The newest value of each number that its script has reported, by name."""
+    watches: bool = False
+    """It measures its gradients, and its loss with them (`session.watch`)."""
     asks: dict[str, events.CheckpointAsked] = field(default_factory=dict)
     """Its checkpoint requests that no leader has answered yet, by request id."""
     answers: dict[str, agent_msg.CheckpointTold] = field(default_factory=dict)

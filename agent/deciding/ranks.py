@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _ASKS_MAX = 64
 _ACTIVITY_MAX = 40
 _WORDS_MAX = 1000
+_LOSS = "loss"
+"""The name of the number that is shown as the loss: `session.report(loss=...)`."""
 _TEXT_MAX = 64_000
 """How many characters of a traceback go on to the coordinator: the last ones."""
 
@@ -248,7 +250,19 @@ class Ranks:
         for name, value in report.values.items():
             if name in member.reported or len(member.reported) < rank_msg.VALUES_MAX:
                 member.reported[name] = value
+        self._tell_loss(member, report)
         self._state.note(member, step=report.step)
+
+    def _tell_loss(self, member: LocalMember, report: rank_msg.Report) -> None:
+        """Pass on the loss that rank 0 has reported, where no model is watched: nobody measures it then."""
+        status, loss = member.status, report.values.get(_LOSS)
+        if loss is not None and status.rank == 0 and not member.watches:
+            told = (*self._places(member), status.generation, report.step)
+            self._state.send_event(GradientReport(*told, loss=loss, loss_state="known"))
+
+    def _places(self, member: LocalMember) -> tuple[str, int, str, str, int]:
+        facts, status = self._state.facts, member.status
+        return facts.node, facts.incarnation, status.job, status.member, status.rank
 
     def _fault(self, member: LocalMember, fault: rank_msg.Fault) -> None:
         facts = self._state.facts
@@ -269,11 +283,11 @@ class Ranks:
 
     def _gradients(self, member: LocalMember, found: Gradients) -> None:
         """Pass on what a rank has measured; nobody here judges it."""
-        facts, named = self._state.facts, dataclasses.asdict(found)
+        member.watches = True
+        named = dataclasses.asdict(found)
         rows = tuple(ParameterGradient(**row) for row in named.pop("rows"))
         named |= {each: named[each][:_WORDS_MAX] for each in ("left_out", "origin", "words")}
-        places = (facts.node, facts.incarnation, member.status.job, member.name, member.status.rank)
-        self._state.send_event(GradientReport(*places, **named, rows=rows))
+        self._state.send_event(GradientReport(*self._places(member), **named, rows=rows))
 
     def _replicas(self, member: LocalMember, compared: ReplicasCompared) -> None:
         facts = self._state.facts

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from controlplane.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError
+from controlplane.cli.flags import kinds
 from controlplane.cli.flags.parser import CommandEntry, CommandSpec, Parser
 from holdfast.neutral import Neutral
 from holdfast.version import __version__
@@ -130,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     """Run the command of these words. Raises OSError if what it shows cannot be written."""
     try:
-        values = tree().parse_args(words)
+        values = tree().parse_args(kinds.in_words(words))
         code: int = values.run(values)
     except SystemExit as ended:  # argparse ends like this after --help
         return ended.code if isinstance(ended.code, int) else OK

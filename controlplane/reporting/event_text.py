@@ -171,12 +171,10 @@ def _profiled(body: Body) -> Sentence:
 
 def _checkpoint(body: Body) -> Sentence:
     record, outcome = body["record"], body["outcome"]
-    extent = f", {record['kind']}, {size(record['bytes_written'])} written" if record else ""
+    extent = f", {size(record['bytes_written'])} written" if record and outcome == "committed" else ""
     reason = f": {body['reason']}" if body["reason"] else ""
     level = EventLevel.DECISION if outcome in _QUIET else EventLevel.HEADLINE
-    return Sentence(
-        level, f"checkpoint {body['checkpoint']} {outcome}{extent if outcome == 'committed' else ''}{reason}"
-    )
+    return Sentence(level, f"checkpoint {body['checkpoint']} {outcome}{reason}{extent}")
 
 
 _QUIET = ("started", "mirrored", "collected")

@@ -182,5 +182,7 @@ def install(wheel: Path, prefix: Path, home: Path, *extras: str) -> Place:
 
 def _pip(*words: str) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # What PYTHONPATH has would pass for installed: in a checkout that is Holdfast itself.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"

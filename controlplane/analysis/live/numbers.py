@@ -3,7 +3,8 @@
 A step's loss is the mean over the ranks that know one. Its gradient norm is that of any rank, since gradients
 are reduced; where ranks hold shards it is the root of the sum of their squares, which counts a shard once for
 each rank that holds it. Steps that are computed again replace what they were. A report that cannot be
-believed is left out.
+believed is left out. Where nothing is measured, the loss is the one that rank 0's script has reported: it is
+shown, and nothing is found in it.
 
 The gradient noise scale is that of McCandlish et al., "An Empirical Model of Large-Batch Training" (2018),
 appendix A: from the norms of gradients of one rank's samples (B_small) and of all ranks' (B_big),
@@ -122,6 +123,7 @@ class NumberMemory:
         self._steps: dict[int, MeasuredStep] = {}
         self.window = 0  # windows so far
         self.left_out = 0  # reports that could not be believed
+        self._told: float | None = None  # the newest loss that was reported, and not measured
         self.steps: list[MeasuredStep] = []  # ascending
         self.norms = self.losses = _series([], [])
 
@@ -129,10 +131,12 @@ class NumberMemory:
         """Take in what was reported in one window."""
         self.window += 1
         for each in reports:
-            if _believed(each):
-                self._add(each)
-            else:
+            if not _believed(each):
                 self.left_out += 1
+            elif each.parameters or each.trace:
+                self._add(each)
+            elif each.loss_state == "known":
+                self._told = each.loss
         for step in sorted(self._steps)[: -policy.NUMBERS_KEPT]:
             del self._steps[step]
         self.steps = [self._steps[step] for step in sorted(self._steps)]
@@ -166,9 +170,9 @@ class NumberMemory:
         return [each for each in self.steps if each.window > first]
 
     def summary(self, ranks: int) -> NumberSummary | None:
-        """The newest numbers of a job of so many ranks; None where nothing was measured."""
+        """The newest numbers of a job of so many ranks; None where nothing was measured or told."""
         if not self.steps:
-            return None
+            return None if self._told is None else NumberSummary(self._told, math.nan, math.nan, 0, ())
         newest = self.steps[-1]
         rows = sorted(newest.rows, key=lambda row: (-row.norm, row.name))[: policy.PARAMETERS_NAMED]
         return NumberSummary(

@@ -279,7 +279,7 @@ class OneOf:
         known = (*self.names, *self.former)
         if text not in known:
             raise argparse.ArgumentTypeError(
-                f"unknown value {text!r}{nearest(text, known)} Known: {', '.join(known)}"
+                f"unknown value {text!r}{nearest(text, known) or ';'} known: {', '.join(known)}"
             )
         return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from datetime import datetime
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 CLEAR = "\x1b[H\x1b[2J"
 """Cursor home, then clear."""
+NAMES = ("JOB", "NODE", "MEMBER")
+"""The columns of tables that are made narrower where a table is wider than the window."""
+NAME_LEAST = 16
+"""To so many characters: the beginning and the end of a name tell it from others."""
 SMALLEST = (40, 4)
 """A window that says it is smaller is taken for one of this size (columns, lines)."""
 
@@ -50,9 +55,10 @@ class LastPicture:
 def fit(text: str, columns: int, lines: int) -> str:
     """Cut a picture to so many columns and lines, the last of which stays free for the cursor.
 
-    The beginning stays: there is what matters most."""
+    The beginning stays: there is what matters most. Names in tables lose their middle first."""
     columns, lines = max(columns, SMALLEST[0]), max(lines, SMALLEST[1])
-    rows = [_cut(row, columns) for row in neutral(text).splitlines()]
+    blocks = [_narrowed(block.splitlines(), columns) for block in neutral(text).split("\n\n")]
+    rows = [_cut(row, columns) for row in "\n\n".join(map("\n".join, blocks)).splitlines()]
     if len(rows) < lines:
         return "\n".join(rows)
     kept = rows[: lines - 2]
@@ -61,3 +67,30 @@ def fit(text: str, columns: int, lines: int) -> str:
 
 def _cut(row: str, columns: int) -> str:
     return row if len(row) <= columns else f"{row[: columns - 3]}..."
+
+
+def _narrowed(rows: list[str], columns: int) -> list[str]:
+    """The rows of a table with narrower names, if it is too wide; of other text, as they are."""
+    for heading in NAMES:
+        excess = max(map(len, rows), default=0) - columns
+        top = next((at for at, row in enumerate(rows) if re.search(rf"(^|  ){heading}(?=  )", row)), None)
+        if excess <= 0 or top is None:
+            continue
+        found = re.search(rf"(?:^|  )({heading} *)  ", rows[top])
+        assert found is not None
+        begin, end = found.span(1)
+        width = max(end - begin - excess, NAME_LEAST)
+        if width < end - begin:
+            rows = rows[:top] + [
+                f"{row[:begin]}{_middle_out(row[begin:end], width)}{row[end:]}" for row in rows[top:]
+            ]
+    return rows
+
+
+def _middle_out(cell: str, width: int) -> str:
+    """A cell in so many characters: without its middle, where it is longer."""
+    text = cell.rstrip()
+    if len(text) > width:
+        head = (width - 3) // 2
+        text = f"{text[:head]}...{text[len(text) - (width - 3 - head) :]}"
+    return text.ljust(width)

@@ -73,11 +73,15 @@ def as_text(row: pb.RankStacks) -> str:
     ]
     if report.silent_s > 0:
         lines.append(f"  its SDK has not answered; its last heartbeat was {duration(report.silent_s)} ago")
-    lines += [
-        f"  group {each.group}: {each.sequence} operations begun, {each.ended} ended; last {each.operation}"
-        for each in report.collectives
-    ]
+    lines += map(_group, report.collectives)
     return "\n".join([*lines, *(f"  {line}" for line in report.stacks.splitlines())])
+
+
+def _group(found: pb.Collective) -> str:
+    """How far a process group has come; what torch's flight recorder does not know is left out."""
+    ended = f", {found.ended} ended" if found.ended >= 0 else ""
+    last = f"; last {found.operation}" if found.operation else ""
+    return f"  group {found.group}: {found.sequence} operations begun{ended}{last}"
 
 
 COMMANDS = {"stacks": CommandSpec(ABOUT, stacks, _flags)}

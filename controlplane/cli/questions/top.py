@@ -118,9 +118,9 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
             row.health or NOTHING,
             str(row.step) if row.step >= 0 else NOTHING,
             eta(row),
-            f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
             step_time(row),
             loss(row),
+            f"{rates[row.job]:.2f}" if row.job in rates else NOTHING,
             str(row.world_size),
             str(spares[row.job]),
             str(row.incidents),
@@ -129,7 +129,7 @@ def _jobs(status: pb.StatusReply, rates: dict[str, float]) -> str:
         ]
         for row in status.jobs
     ]
-    headings = ["JOB", "PHASE", "HEALTH", "STEP", "ETA", "STEPS/S", "STEP TIME", "LOSS"]
+    headings = ["JOB", "PHASE", "HEALTH", "STEP", "ETA", "STEP TIME", "LOSS", "STEPS/S"]
     headings += ["RANKS", "SPARES", "INCIDENTS", "CHECKPOINT", "REASON"]
     return plain(headings, rows) if rows else "no jobs"
 

@@ -19,7 +19,7 @@ from controlplane.cli.questions.outputs import WIDE, add_output, data
 from controlplane.cli.questions.queries import add_coordinator
 from controlplane.cli.questions.tables import NOTHING, plain
 from controlplane.daemon.journal.rotation import JournalReader
-from controlplane.reporting import story
+from controlplane.reporting import repeating, story
 from controlplane.reporting.event_text import headline, local_time
 from controlplane.reporting.lines import brief
 from controlplane.reporting.quantities import duration
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     import argparse
 
 
+AROUND_S = 60.0
+"""How long before and after the moment of --at an incident may be: 14:05 is a whole minute, and clocks that
+people look at differ."""
 HEADINGS = ("INCIDENT", "BEGAN", "OUTCOME", "TOOK", "LOST", "CAUSE")
 
 
@@ -58,7 +61,7 @@ def why(values: argparse.Namespace) -> int:
     """Explain one incident, the newest unless one is named, and then also what is found of its job now.
 
     Exit code 1 when there is neither."""
-    first, last = span_of(values, 0.0)
+    first, last = span_of(values, AROUND_S)
     found = [
         each
         for each in story.stories(asyncio.run(lines_of(values)))
@@ -80,7 +83,7 @@ def _explain(found: list[story.IncidentReport], values: argparse.Namespace) -> N
     job, number = named(values.incident, values.job)
     one, nothing = None, None
     try:
-        one = pick(found, job, number)
+        one = pick(found, job, number, values.at)
     except CliError as error:
         nothing = error
     job = job if one is None else one.job
@@ -146,8 +149,11 @@ def named(words: str, job: str) -> tuple[str, str]:
     return owner or job, number
 
 
-def pick(found: list[story.IncidentReport], job: str, number: str) -> story.IncidentReport:
-    """The incident of this number, or the newest. Raises CliError when there is none."""
+def pick(
+    found: list[story.IncidentReport], job: str, number: str, at_s: float | None = None
+) -> story.IncidentReport:
+    """The incident of this number; else the one nearest to a moment (Unix time), or the newest. Raises
+    CliError when there is none."""
     mine = [each for each in found if job in ("", each.job)]
     if number:
         mine = [each for each in mine if each.id == int(number)]
@@ -157,7 +163,14 @@ def pick(found: list[story.IncidentReport], job: str, number: str) -> story.Inci
     if not mine:
         what = f"incident {number}" if number else "incident"
         raise CliError(f"the journal has no {what}{f' of job {job}' if job else ''}")
-    return max(mine, key=lambda each: each.begun_s)
+    if at_s is None:
+        return max(mine, key=lambda each: each.begun_s)
+    return min(mine, key=lambda each: (_apart_s(each, at_s), -each.begun_s))
+
+
+def _apart_s(each: story.IncidentReport, at_s: float) -> float:
+    """How far a moment is from an incident; 0: it was open then."""
+    return max(0.0, each.begun_s - at_s, at_s - (each.ended_s or math.inf))
 
 
 def show(found: list[story.IncidentReport], form: str) -> None:
@@ -169,19 +182,20 @@ def show(found: list[story.IncidentReport], form: str) -> None:
         for each in found:
             print(story.as_text(each) + "\n")
     else:
-        print(plain(HEADINGS, [_row(each) for each in found]) if found else "no incidents")
+        print(plain(HEADINGS, [row(each) for each in found]) if found else "no incidents")
 
 
-def _row(each: story.IncidentReport) -> list[str]:
+def row(each: story.IncidentReport) -> list[str]:
     """One incident in the list: when, what, how long, and what was lost."""
     took = duration(sum(each.phases_s.values())) if each.phases_s else NOTHING
-    lost = each.incident.get("lost_steps", 0)
+    lost = max(0, each.incident.get("lost_steps", 0))
+    known = each.outcome == "recovered" and each.plan.get("strategy") != repeating.RELAUNCH
     return [
         f"{each.job}/{each.id}",
         local_time(each.begun_s),
         each.outcome,
         took,
-        f"{lost} steps" if lost > 0 else NOTHING,
+        f"{lost} step{'s' * (lost != 1)}" if known else NOTHING,
         brief(story.happened(each)),
     ]
 

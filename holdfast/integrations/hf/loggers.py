@@ -6,6 +6,7 @@ under which names. TensorBoard, W&B and MLflow are kept; of others the output te
 from __future__ import annotations
 
 import logging
+import math
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ log = logging.getLogger("holdfast.sdk")
 
 
 class HistoryLog:
-    """Logs the entries of log_history, each once."""
+    """Logs the entries of log_history, each once; the session is told their losses, to show them."""
 
     def __init__(self, session: Session, trainer: Any) -> None:
         taken = {
@@ -47,7 +48,8 @@ class HistoryLog:
         for callback in trainer.callback_handler.callbacks:
             if type(callback) in _OTHERS:
                 log.warning(_TOLD, _OTHERS[type(callback)], type(callback).__name__)
-        self._trainer, self._log = trainer, TrainerLog(session, list(taken.values()))
+        self._session, self._trainer = session, trainer
+        self._log = TrainerLog(session, list(taken.values()))
         self._given = 0  # how many entries of the history
 
     def track(self) -> None:
@@ -80,6 +82,9 @@ class HistoryLog:
     def _give(self, until: int) -> None:
         for entry in self._trainer.state.log_history[self._given : until]:
             self._log.log_all(entry["step"], {name: value for name, value in entry.items() if name != "step"})
+            loss = entry.get("loss")
+            if isinstance(loss, float) and math.isfinite(loss):  # Trainer judges by itself what is not finite
+                self._session.report(loss=loss)
         self._given = until
 
 

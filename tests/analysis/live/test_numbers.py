@@ -273,3 +273,25 @@ def test_shards_are_added_up_and_said_to_be() -> None:
     memory = NumberMemory()
     memory.take([dataclasses.replace(report(r, 10, Random(1)), sharded=True, norm=3.0 + r) for r in (0, 1)])
     assert memory.steps[0].norm == pytest.approx(5.0)
+
+
+def told(loss: float, **changed: Any) -> GradientReport:
+    return GradientReport("n0", 1, "j", "m0", 0, 1, 7, **{"loss": loss, "loss_state": "known", **changed})
+
+
+def test_a_loss_that_is_only_told_is_shown_and_nothing_is_found_in_it() -> None:
+    memory = NumberMemory()
+    memory.take([told(math.inf), told(1.0, loss_state="unknown")])
+    assert memory.summary(1) is None
+    memory.take([told(2.0), told(1.5)])
+    found = memory.summary(1)
+    assert found is not None
+    assert (found.loss, math.isnan(found.norm), found.parameters) == (1.5, True, ())
+    assert (memory.steps, len(memory.losses.values)) == ([], 0)
+
+
+def test_what_is_measured_comes_before_what_is_told() -> None:
+    memory = NumberMemory()
+    memory.take([told(9.0), dataclasses.replace(report(0, 5, Random(1)), loss=3.0), told(8.0)])
+    found = memory.summary(1)
+    assert found is not None and found.loss == 3.0

@@ -16,12 +16,15 @@ from controlplane.cli.questions.events import AROUND_S, span_of
 from controlplane.cli.questions.queries import keep_named
 from controlplane.cli.questions.stacks import as_data, as_text
 from controlplane.cli.questions.tables import CHECKPOINTS, JOBS, RANKS
-from controlplane.cli.questions.why import named
+from controlplane.cli.questions.why import named, pick
+from controlplane.cli.questions.why import row as why_row
+from controlplane.reporting import story
 from controlplane.wire import control_pb2 as pb
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
+    from typing import Any
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -84,6 +87,38 @@ def test_why_takes_an_incident_or_a_job() -> None:
     assert named("llm", "") == ("llm", "")
     with pytest.raises(UsageError, match="not an incident"):
         named("llm/three", "")
+
+
+def test_why_at_a_moment_takes_the_incident_that_is_nearest() -> None:
+    found = [
+        story.IncidentReport("llm", number, judged_s=at, ended_s=at + 1.0)
+        for number, at in ((1, 100.0), (2, 130.0))
+    ]
+    assert [pick(found, "", "", at).id for at in (99.0, 114.0, 117.0, 131.0, None)] == [1, 1, 2, 2, 2]
+    still = story.IncidentReport("llm", 3, judged_s=90.0)
+    assert pick([*found, still], "", "", 120.0).id == 3, "it was open then"
+    assert pick(found, "", "1", 131.0).id == 1
+
+
+def test_a_list_of_incidents_says_that_no_step_was_lost_and_where_that_is_not_known() -> None:
+    def lost(strategy: str, **incident: Any) -> str:
+        verdict = {"cause": "signaled", "step": 4, "scope": "job"}
+        plan = {"strategy": strategy}
+        return why_row(story.IncidentReport("llm", 1, 100.0, 101.0, verdict, plan, incident))[4]
+
+    told = [lost("spare", outcome="recovered", lost_steps=count) for count in (0, 1, 7)]
+    assert told == ["0 steps", "1 step", "7 steps"]
+    assert lost("relaunch", outcome="recovered", lost_steps=0) == lost("spare", outcome="open") == "-"
+
+
+def test_stacks_leave_out_what_the_flight_recorder_does_not_know() -> None:
+    groups = [
+        pb.Collective(group="0 (ranks 0-1, 2 of them)", sequence=9, ended=8, operation="gloo:all_reduce"),
+        pb.Collective(group="1", sequence=3, ended=-1),
+    ]
+    told = as_text(pb.RankStacks(node="n0", rank=1, report=pb.Standing(step=4, collectives=groups)))
+    assert "9 operations begun, 8 ended; last gloo:all_reduce" in told
+    assert told.splitlines()[-1] == "  group 1: 3 operations begun"
 
 
 def test_events_of_a_span_have_date_and_zone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,3 +59,34 @@ def test_on_a_terminal_each_picture_takes_the_place_of_the_one_before() -> None:
     shown = found.decode()
     assert shown.startswith(CLEAR) and shown.rstrip().endswith("... 77 more lines: -o wide")
     assert len(shown.splitlines()) == 23
+
+
+def test_long_names_lose_their_middle_before_anything_else_is_cut() -> None:
+    name = "my-company-pretraining-of-the-large-language-model-number-{:03}"
+    status = pb.StatusReply(
+        jobs=[
+            pb.JobRow(
+                job=name.format(n),
+                phase="running",
+                health="degraded",
+                step=19999,
+                loss=2.71828,
+                eta_s=2753.0,
+                step_s=0.123,
+            )
+            for n in (7, 8)
+        ],
+        ranks=[
+            pb.RankRow(job=name.format(7), member=f"{name.format(7)}.1", phase="running", node="n0", pid=77)
+        ],
+    )
+    shown = fit(screen(status, {}), 80, 24)
+    assert "my-com...ber-007  running" in shown and "my-com...ber-008  running" in shown
+    assert all(
+        word in shown
+        for word in ("HEALTH", "STEP", "ETA", "STEP TIME", "LOSS", "45 min 53 s", "123 ms", "2.7183")
+    )
+    ranks = fit(overview(status), 80, 24).splitlines()[-1]
+    assert all(word in ranks for word in ("my-com...ber-007", "running", "n0", "77"))
+    whole = fit(screen(status, {}), 200, 24)
+    assert name.format(7) in whole

@@ -51,7 +51,7 @@ function time(seconds) {
 function words(found) {
   const known = (name) => found[name].values.some((value) => value !== null);
   const missing = [
-    ...(known("loss") ? [] : [found.loss.values.length ? "No loss was a finite number." : "No loss is known: session.watch in the script measures it."]),
+    ...(known("loss") ? [] : [found.loss.values.length ? "No loss was a finite number." : "No loss is known: session.report(loss=...) in the script tells it."]),
     ...(known("step_s") ? [] : ["No rank has reported the time of its steps."]),
   ];
   const each = Math.max(found.loss.values_each, found.step_s.values_each);

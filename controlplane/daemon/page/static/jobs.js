@@ -9,7 +9,7 @@ import { ask, nothing, state, tables, unknown } from "./feed.js";
 import { list as incidentList } from "./incidents.js";
 import { outputColumn, outputNote } from "./output.js";
 import { account } from "./time.js";
-import { brief, count, moment, plain, span } from "./words.js";
+import { brief, count, counted, moment, plain, span } from "./words.js";
 import { tierText } from "./checkpoints.js";
 
 const EVERY_MS = 2000;
@@ -121,8 +121,8 @@ function one(name) {
       if (!row) return;
       if (changes?.has("incidents")) load();
       told.show([
-        ["Phase", row.phase], ...(row.health ? [["Health", unknown() || [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ends", ends(row)], ["Ranks", `${row.world_size}, and ${row.spares} spares`],
-        ["Generation", `${row.generation}, ${row.restarts} failures survived`], ["Incidents", row.incidents],
+        ["Phase", row.phase], ...(row.health ? [["Health", unknown() || [row.health, ...row.troubles].join("; ")]] : []), ["Step", count(row.step)], ["Ends", ends(row)], ["Ranks", `${count(row.world_size)}, and ${counted(row.spares, "spare")}`],
+        ["Generation", `${row.generation}, ${counted(row.restarts, "failure")} survived`], ["Incidents", row.incidents],
         ["Goodput", account(row).goodput], ["State kept", tierText(row)], ...(row.pause ? [["Paused", row.pause]] : []), ["Reason", row.reason || "–"],
       ]);
     },

@@ -71,6 +71,8 @@ function one(name) {
   const cards = el("ul", { class: "cards" });
   const chart = svg("svg", { class: "minutes", preserveAspectRatio: "none", role: "img" });
   const ends = el("p", { class: "soft" });
+  const under = el("div", { class: "under" }, el("span"), el("span"), el("span"));
+  const axes = el("div", { class: "timed soft" }, el("div", { class: "scale" }, el("span", {}, "100 %"), el("span", {}, "50 %"), el("span", {}, "0 %")), chart, under);
   const told = facts();
   const lives = facts();
   const livesTitle = el("h2", { hidden: true }, "By life");
@@ -79,7 +81,7 @@ function one(name) {
   async function load() {
     try {
       const found = await ask(`/api/jobs/${encodeURIComponent(name)}`);
-      if (!closed) minutes(chart, ends, found.minutes);
+      if (!closed) minutes(chart, under, ends, found.minutes);
     } catch (error) {
       say(ends, error.message);
     }
@@ -88,7 +90,7 @@ function one(name) {
   const timer = setInterval(load, EVERY_MS);
   return {
     title: `Time of ${name}`,
-    elements: [el("h1", {}, `Where the time of ${name} went`), cards, el("h2", {}, "By the minute"), chart, ends,
+    elements: [el("h1", {}, `Where the time of ${name} went`), cards, el("h2", {}, "By the minute"), axes, ends,
       el("h2", {}, "By cause"), told, livesTitle, lives,
       el("h2", {}, "By the names of Google's goodput library"), named],
     draw() {
@@ -111,10 +113,12 @@ function one(name) {
 }
 
 /** Draw one column per minute: training at the bottom, what the rest was lost to above. */
-function minutes(chart, ends, rows) {
+function minutes(chart, under, ends, rows) {
   const first = rows.length ? rows[0].at_s : 0;
   const number = rows.length ? Math.round((rows.at(-1).at_s - first) / 60) + 1 : 1;
-  chart.setAttribute("viewBox", `0 0 ${Math.max(number, 30)} 60`);
+  const wide = Math.max(number, 30);
+  chart.setAttribute("viewBox", `0 0 ${wide} 60`);
+  [0, wide / 2, wide].forEach((at, index) => say(under.children[index], rows.length ? moment(first + at * 60).slice(11, 16) : ""));
   chart.setAttribute("aria-label", `Training and lost time in ${number} minutes`);
   chart.replaceChildren(...rows.flatMap((row) => {
     let top = 60;

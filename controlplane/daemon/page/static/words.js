@@ -45,6 +45,11 @@ export function count(number) {
   return number === null || number === undefined || number < 0 ? "–" : number.toLocaleString("en");
 }
 
+/** "1 failure", "2 failures". */
+export function counted(number, noun) {
+  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 const REASON_MAX = 140;
 
 /** A reason for a table cell: its first line, without its middle when that is too long. */
