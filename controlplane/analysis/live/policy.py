@@ -113,6 +113,8 @@ in the diagnosis of timelines."""
 STAGE_ROWS = 12
 """A stage is judged by so many rows: what it holds does not change, and a node that is slow for a minute may
 have a stage for itself."""
+STAGE_ROWS_KNOWN = 8
+"""So many of them have to tell of the stage and of another one: windows as short as steps miss ranks."""
 TRANSFER_GROWN_RATIO, TRANSFER_GROWN_SHARE = 1.5, 0.05
 """Links are suspected when transfers take so many times as long as usual, and that is at least this share of
 a step more: less is not worth a probe."""

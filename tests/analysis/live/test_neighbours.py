@@ -140,3 +140,22 @@ def test_windows_that_miss_the_slow_rank_neither_end_the_finding_nor_slow_the_wh
         seed=seed,
     )
     assert told(windows) == [(ChangeKind.OPENED, *SLOW)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_that_miss_a_stage_do_not_end_what_was_found_of_it(seed: int) -> None:
+    """As seen in the demo of an overfull last stage: one window of twelve without it was enough."""
+    random = Random(seed)
+    missing = {window: random.choice([0, 1]) for window in range(8, 60, 7)}
+
+    def own(rank: int, window: int) -> float:
+        return 2.0 if rank % 2 else 1.0
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        hidden = missing.get(window) == rank % 2
+        return row._replace(
+            stage=rank % 2, dp_rank=rank // 2, node=f"n{rank // 2}", covered=0 if hidden else STEPS
+        )
+
+    windows = job(4, 60, own=own, change=change)
+    assert told(windows) == [(ChangeKind.OPENED, "overfull_last_stage", "stage 1")]
