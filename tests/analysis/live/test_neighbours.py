@@ -159,3 +159,19 @@ def test_windows_that_miss_a_stage_do_not_end_what_was_found_of_it(seed: int) ->
 
     windows = job(4, 60, own=own, change=change)
     assert told(windows) == [(ChangeKind.OPENED, "overfull_last_stage", "stage 1")]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_window_of_the_slow_rank_alone_does_not_say_that_it_is_well(seed: int) -> None:
+    random = Random(seed)
+    alone = {SINCE + 12 + 3 * block + random.choice([0, 1]) for block in range(8)}
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        return row._replace(covered=0 if window in alone and rank != 3 else STEPS)
+
+    def own(rank: int, window: int) -> float:
+        return 1.8 if rank == 3 and window >= SINCE else 1.0
+
+    assert told(job(4, 60, own=own, change=change, seed=seed)) == [
+        (ChangeKind.OPENED, "slow_rank", "rank 3 (n0, device 3)")
+    ]

@@ -108,6 +108,7 @@ class Memory:
         # The newest in which a step took about what is usual, however long ago that was.
         self.usual_jobs: deque[TypicalRow] = deque(maxlen=policy.REMEMBERED)
         self.votes: dict[str, Counter[str]] = {}  # who -> how often which cause was seen
+        self._known: dict[int, deque[int]] = {}  # stage -> of how many ranks the newest rows are
         self.rows = 0  # those of the warm-up included
 
     def add(self, table: RankTable, began_s: float, ended_s: float) -> None:
@@ -128,10 +129,12 @@ class Memory:
         ratio = np.full(len(log_own), np.nan)
         busy_s = own_s + per_step["data"] + per_step["snapshot"]
         stages, excess_s = [], 0.0
-        for _, ranks in seats.stages:
+        for index, (_, ranks) in enumerate(seats.stages):
             excess_s = max(excess_s, _most(busy_s[ranks]) - low_median(busy_s[ranks]))
-            ratio[ranks], usual_s = _against(own_s[ranks], waits.queued_s[ranks])
+            against, usual_s = _against(own_s[ranks], waits.queued_s[ranks])
             stages.append(usual_s)
+            if self._has_peers(index, own_s[ranks]):
+                ratio[ranks] = against
         self.ratio.add(ratio)
         self.aligned.add(_aligned(table, log_own))
         self.own.add(log_own)
@@ -167,6 +170,13 @@ class Memory:
             self._usual_block()
         memory = values["memory_bytes"]
         self.memory.add(ended_s, last, np.where(memory > 0, memory, np.nan))
+
+    def _has_peers(self, stage: int, own_s: Floats) -> bool:
+        """Whether this row compares the ranks of a stage: not one alone whose peers tell something in other
+        rows, since it would be as fast as itself."""
+        known = self._known.setdefault(stage, deque(maxlen=policy.RECENT))
+        known.append(int((~np.isnan(own_s)).sum()))
+        return known[-1] > 1 or max(known) == known[-1]
 
     def _changed(self) -> None:
         """Compare the newest own work with the usual one, before that moves.
