@@ -243,15 +243,14 @@ def _growth(s: LiveSituation, suspect: Suspect, *, lonely: bool) -> _Growth:
     ranks = suspect.ranks
     lonely = lonely and not np.isnan(s.spent_before["cpu"][ranks]).any()
     usual = s.spent_before if lonely else s.usual_spent
-    others = np.setdiff1d(s.judged, ranks)
+    others = np.setdiff1d(s.judged, ranks) if lonely else ranks[:0]
 
     def log_ratio(mine: Floats, usual: Floats) -> float:
-        with np.errstate(all="ignore"):
-            grown = np.log(mine / usual)
-        if not np.isfinite(grown[ranks]).all():
+        grown = _logarithm(mine[ranks], usual[ranks])
+        if not np.isfinite(grown).all():
             return math.nan
-        common = low_median(grown[others]) if lonely else 0.0  # what the whole job has changed by
-        return float(np.mean(grown[ranks])) - (common if math.isfinite(common) else 0.0)
+        common = low_median(_logarithm(mine[others], usual[others]))  # what the whole job has changed by
+        return float(np.mean(grown)) - (common if math.isfinite(common) else 0.0)
 
     core = s.work_s(*ON_CPU)
     core_usual = _before_s(usual) if lonely else s.usual(core)
@@ -277,3 +276,9 @@ def _before_s(usual: dict[str, Floats]) -> Floats:
     """What ranks usually spent per step in the phases that count, without the waits for a CPU (s)."""
     found: Floats = np.sum([usual[name] for name in ON_CPU], axis=0) - np.nan_to_num(usual["queued"])
     return np.maximum(found, 0.0)
+
+
+def _logarithm(mine: Floats, usual: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        found: Floats = np.log(mine / usual)
+    return found
