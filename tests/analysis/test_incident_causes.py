@@ -110,6 +110,7 @@ def test_a_rank_that_called_another_shape_comes_before_the_one_whose_process_tha
     assert (cause.rank, cause.node, cause.cause, cause.step) == (0, "n0", "desynchronized", 40)
     assert (cause.text, cause.cascade) == (why, ("rank 3: native code ended the process",))
     assert {dict(each.place).get("rank") for each in found.findings if each.kind == "first_failure"} == {0}
+    assert cause.advice.count("ranks called different collectives") == 1
     alone = judge(end(3, number=6)).cause
     assert (alone.rank, alone.cause) == (3, "aborted")
 

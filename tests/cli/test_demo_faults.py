@@ -261,6 +261,17 @@ def test_the_planted_rank_is_guilty_and_every_other_one_healthy(rank: int) -> No
     ]
 
 
+def test_a_crowd_and_what_was_known_before_are_about_no_planted_fault() -> None:
+    seen = SeenFindings()
+    seen.take(document(row("crowded_cpu", 112.0, rank=None, node="n0"), row("slow_rank", 80.0, rank=0)))
+    planted = [PlantedFault(PlannedFault("slow", 0, 40, 2.0, 1), 100.0)]
+    result = as_json(planted, [], seen, NODES, REPLICAS)
+    assert [each["first_found_s"] for each in result["findings"]] == [None, None]
+    seen.take(document(row("overfull_last_stage", 90.0)))
+    result = as_json([PlantedFault(PlannedFault("last-stage"), 100.0)], [], seen, NODES, REPLICAS)
+    assert [each["first_found_s"] for each in result["findings"]] == [None, 0.0, 0.0]
+
+
 def test_of_a_slow_link_all_ranks_of_its_node_may_be_named_and_nobody_else() -> None:
     seen = SeenFindings()
     seen.take(document(row("slow_node_network", 130.0, rank=None, node="n1"), links_unknown="not probed yet"))

@@ -138,6 +138,7 @@ def test_the_trace_of_a_killed_rank_reaches_a_collector(monkeypatch: pytest.Monk
     assert [span.name for span in parts] == list(PARTS)
     assert {span.trace_id for span in spans} == {root.trace_id}
     assert {span.parent_span_id for span in parts} == {root.span_id}
+    assert all(attributes(span)["is_goodput_span"] is False for span in spans)
     assert {attributes(span)["holdfast.incident"] for span in spans} == {name}
     told = attributes(root)
     assert told["holdfast.cause"] == "signaled" and told["holdfast.ranks"] == [1]

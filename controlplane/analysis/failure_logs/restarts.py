@@ -160,10 +160,9 @@ def _at_start(facts: _Facts) -> RestartAdvice | None:
 def _likely(facts: _Facts) -> RestartAdvice | None:
     if facts.failure.row.recurs is not Recurrence.LIKELY:
         return None
-    reason = (
-        f"{facts.failure.row.means} ({_place(facts.failure)}), and nothing outside of the job is named: the "
-        "same code meets the same data again"
-    )
+    means, place = facts.failure.row.means, _place(facts.failure)
+    what = place if place.startswith(means) else f"{means} ({place})"
+    reason = f"{what}, and nothing outside of the job is named: the same code meets the same data again"
     return RestartAdvice(False, reason, policy.WEAK)
 
 

@@ -98,6 +98,14 @@ def median_of_rows(rows: NDArray[np.float32]) -> tuple[Floats, NDArray[np.int64]
     return np.where(count > 0, both.mean(axis=0), np.nan), count
 
 
+def mean_of_rows(rows: NDArray[np.float32]) -> Floats:
+    """The mean over the rows, NaN left out; NaN where there are none."""
+    known = ~np.isnan(rows)
+    with np.errstate(invalid="ignore"):
+        found: Floats = np.where(known, rows, 0.0).sum(axis=0, dtype=np.float64) / known.sum(axis=0)
+    return found
+
+
 def low_median(values: Floats) -> float:
     """The lower median of the values that are not NaN; NaN when there are none.
 

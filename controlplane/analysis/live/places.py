@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.standing import scatter
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ Place = tuple[tuple[str, int | str | None], ...]
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """Ranks that stand out together. `level`: their median, in the unit of the standing: one of them that has
-    something else as well does not speak for all."""
+    """Ranks that stand out together. `level`: their lower median, in the unit of the standing: one of them
+    that has something else as well does not speak for all, not even for one other."""
 
     text: str
     place: Place
@@ -99,7 +100,8 @@ def _whole(
     """The groups that stand out against the other groups, with their ranks and their level.
 
     A group whose ranks are nearly all high, and of which one rank stands out, is one too: otherwise its ranks
-    would be named one by one when the group is near the limit."""
+    would be named one by one when the group is near the limit. In both cases the others have to be high
+    without the worst of them: it would make a group slow by itself."""
     known = (group >= 0) & ~np.isnan(standing.level)
     index = group[known]
     sizes = np.bincount(index, minlength=count)
@@ -123,9 +125,20 @@ def _whole(
     found = []
     for each in map(int, np.flatnonzero(chosen)[: 4 * policy.NAMED_MAX]):
         ranks = np.flatnonzero(known & (group == each))
-        if _alike(standing.level[ranks], share):
-            found.append((each, ranks, float(np.median(standing.level[ranks]))))
+        if _alike(standing.level[ranks], share) and _without_worst(standing, ranks, apart):
+            found.append((each, ranks, low_median(standing.level[ranks])))
     return found
+
+
+def _without_worst(standing: Standing, ranks: Ints, apart: float) -> bool:
+    """Whether the ranks of a group are slow without the worst of them: out of themselves, or half as much as
+    that one."""
+    worst = int(np.argmax(standing.level[ranks]))
+    rest = np.delete(ranks, worst)
+    level = float(standing.level[rest].mean())
+    unsure = policy.NOISE_SPREADS * float(standing.unsure[rest].mean()) / np.sqrt(len(rest))
+    needed = max(float(standing.limit[rest].mean()), policy.SPREADS * apart, unsure)
+    return level >= needed or level >= 0.5 * float(standing.level[ranks[worst]])
 
 
 def _alike(level: Floats, share: float, least: float | None = None) -> bool:

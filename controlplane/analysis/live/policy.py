@@ -113,6 +113,8 @@ in the diagnosis of timelines."""
 STAGE_ROWS = 12
 """A stage is judged by so many rows: what it holds does not change, and a node that is slow for a minute may
 have a stage for itself."""
+STAGE_ROWS_KNOWN = 8
+"""So many of them have to tell of the stage and of another one: windows as short as steps miss ranks."""
 TRANSFER_GROWN_RATIO, TRANSFER_GROWN_SHARE = 1.5, 0.05
 """Links are suspected when transfers take so many times as long as usual, and that is at least this share of
 a step more: less is not worth a probe."""
@@ -149,6 +151,8 @@ a moment, and daemons run now and then."""
 WAITS_UNSURE = 0.1
 """Waits for a CPU are estimated, and taken off the work of a rank: what is left is known to this share of
 them, and nobody is slow by less."""
+COUNTED_WAIT = 0.02
+"""From which share of a step on a finding says that they were taken off."""
 THROTTLED_RATIO = 0.05
 """A quota that holds a rank up for this share of a step is too low: all ranks wait for it."""
 
@@ -175,7 +179,11 @@ STORAGE_CONFIDENCE = 0.8
 SLOWED_RATIO = 1.25
 """A job is slowed when its usual step takes so many times what it took: data and lengths drift by less."""
 EXPLAINED_RATIO = 0.4
-"""What one busy rank, or more tokens, explain to this share is no fault of the whole job."""
+"""What one busy rank, more tokens, or the wait of one rank for a CPU explain to this share is no fault of the
+whole job."""
+LEAST_WHOLE = 2
+"""So many of the newest rows, at least, have nearly all ranks (READY_RATIO); with fewer nobody knows for whom
+the others wait."""
 QUEUE_RATIO = 0.2
 """The same for a typical rank's wait for a CPU. Less of it is enough: ranks wait at different moments, and
 each wait holds up all others at the next collective."""

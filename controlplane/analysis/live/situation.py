@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.history import low_median, median_of_rows
+from controlplane.analysis.live.history import low_median, mean_of_rows, median_of_rows
 from controlplane.analysis.live.lasting.standings import LastingWork, lasting_limit, lasting_work
 from controlplane.analysis.live.numbers import NumberMemory
 from controlplane.analysis.live.resources.memory import SPENT
@@ -99,11 +99,7 @@ class LiveSituation:
     @cached_property
     def spent(self) -> dict[str, Floats]:
         """What each rank spends per step, as the mean of the newest rows (`memory.SPENT`). NaN: not known."""
-        rows = self.memory.spent.newest(policy.RECENT)
-        known = ~np.isnan(rows)
-        with np.errstate(invalid="ignore"):
-            means = np.where(known, rows, 0.0).sum(axis=0, dtype=np.float64) / known.sum(axis=0)
-        return dict(zip(SPENT, means, strict=True))
+        return dict(zip(SPENT, mean_of_rows(self.memory.spent.newest(policy.RECENT)), strict=True))
 
     @cached_property
     def counted(self) -> Bools:
@@ -156,3 +152,8 @@ class LiveSituation:
     def usual_spent(self) -> dict[str, Floats]:
         """For each rank, what a typical rank of its stage spends per step, as `spent`."""
         return {name: self.usual(column) for name, column in self.spent.items()}
+
+    @cached_property
+    def spent_before(self) -> dict[str, Floats]:
+        """What each rank usually spent per step, as `spent`: its own past. NaN: not known yet."""
+        return dict(zip(SPENT, np.exp(self.memory.usual_spent.value), strict=True))

@@ -63,7 +63,7 @@ class LiveDiagnosis:
     failed_detectors: tuple[FailedPart, ...]  # and other parts that raised
     unjudged: tuple[Unjudged, ...]  # the first of them
     left_out: Mapping[str, int]  # why rows were left out -> how many
-    out: Bools  # by rank: all that were left out
+    out: Bools  # by rank: all of whom nothing can be said: left out of this window, or of most of the newest
     nodes_seen: frozenset[str]  # nodes of which some rank was judged
     ranks_judged: int
     anatomy: Anatomy | None  # None: it failed
@@ -156,9 +156,10 @@ class JobWatch:
         numbers = guard.run("numbers", lambda: self._summary(window), None)
         samples = guard.run("samples", lambda: sample_waits(table), None)
         memory = guard.run("memory", lambda: memory_room(table), None)
+        out = guard.run("out", lambda: _out(table, situation), table.out)
         return LiveDiagnosis(
             window.job, window.generation, window.began_s, window.ended_s, situation is not None, findings,
-            tuple(guard.failed), table.unjudged, table.left_out, table.out, _nodes_seen(table), known,
+            tuple(guard.failed), table.unjudged, table.left_out, out, _nodes_seen(table, out), known,
             anatomy, lost, causes, rates, *links, pace=pace, numbers=numbers, unseen=_unseen(guard.failed),
             samples=samples, memory=memory,
         )  # fmt: skip
@@ -220,8 +221,16 @@ def _of_links(situation: LiveSituation | None) -> tuple[str, str, str]:
     return situation.transfer.suspicion, found.unknown, found.code.value
 
 
-def _nodes_seen(table: RankTable) -> frozenset[str]:
-    places = table.seats.node[~table.out & (table.seats.node >= 0)]
+def _out(table: RankTable, situation: LiveSituation | None) -> Bools:
+    """Ranks that are not in this window, or in too few of the newest rows to be judged."""
+    if situation is None:
+        return table.out
+    found: Bools = table.out | np.isnan(situation.against_peers.level)
+    return found
+
+
+def _nodes_seen(table: RankTable, out: Bools) -> frozenset[str]:
+    places = table.seats.node[~out & (table.seats.node >= 0)]
     return frozenset(table.seats.nodes[place] for place in np.unique(places))
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 ACCUSE_NOBODY = ("crowded_cpu",)
 """Kinds of findings that name a node for what runs there beside the job."""
+SEEN_LATE_S = 1.0
+"""The demo looks for the step of a fault that the script plays, and may see it so much later."""
 
 
 @dataclass(slots=True)
@@ -145,13 +147,15 @@ def _finding(
     row: Row, planted: Sequence[PlantedFault], nodes: Mapping[int, str], replicas: Mapping[int, int]
 ) -> Row:
     """A finding, with when the fault that it is about was planted, and the time from then on; None: it is
-    about no planted fault."""
+    about no planted fault. What accuses nobody is about none, nor is what was known of a rank before. A fault
+    of the whole job, like its layout, is there from the beginning."""
     ranks = accused(row["subject"], nodes, replicas)
     times = [
         each.planted_at_s
         for each in planted
-        if each.planted_at_s is not None and (each.planned.rank in ranks or not each.planned.of.has_rank)
-        if each.planned.kind != "none"
+        if each.planted_at_s is not None
+        and _of_fault(each.planned, ranks, row["opened_s"] - each.planted_at_s)
+        if row["kind"] not in ACCUSE_NOBODY
     ]
     return {
         "kind": row["kind"],
@@ -159,9 +163,16 @@ def _finding(
         "severity": row["severity"],
         "opened_s": row["opened_s"],
         "planted_at_s": min(times, default=None),
-        "first_found_s": round(row["opened_s"] - min(times), 3) if times else None,
+        "first_found_s": round(max(0.0, row["opened_s"] - min(times)), 3) if times else None,
         "resolved_s": row["resolved_s"],
         "step": row["first_step"],
         "confidence": row["confidence"],
         "reason": row["reason"],
     }
+
+
+def _of_fault(fault: PlannedFault, ranks: set[int], after_s: float) -> bool:
+    """Whether a finding about these ranks, which opened so long after a fault, may be about it."""
+    if fault.of.has_rank:
+        return fault.rank in ranks and after_s >= -SEEN_LATE_S
+    return fault.kind != "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,13 +51,19 @@ def test_the_cpu_time_of_ranks_whose_devices_compute_says_nothing_of_lengths() -
     assert not outcome.failed and outcome.texts == ()
 
 
-def test_who_has_no_peers_is_not_said_to_be_slow_in_a_phase() -> None:
-    truth = Truth("throttled", rank=0, factor=1.45, onset=33)
-    outcome = judge(1, windows.played(PAIR, truth), truth, PAIR.per_node)
-    assert not outcome.failed and {each[1] for each in outcome.opened} == {0}
-    assert "of the excess lies" not in "".join(outcome.texts) and "no comparison with peers" in "".join(
-        outcome.texts
-    )
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "factor"), [("throttled", 1.45), ("throttled", 1.2), ("slow_rank", 1.45), ("heavy_work", 1.45)]
+)
+def test_who_has_no_peers_is_held_against_its_own_past_in_why_it_is_slow(
+    kind: str, factor: float, stages: int
+) -> None:
+    """Two ranks of one stage, and two stages of one rank each; nobody reports the kernel's counts."""
+    shape = replace(PAIR, pp=stages)
+    truth = Truth(kind, rank=0, factor=factor, onset=33)
+    outcome = judge(1, windows.played(shape, truth), truth, PAIR.per_node)
+    assert not outcome.failed and list(outcome.opened) == [(kind, 0, -1, -1)], outcome.texts
+    assert "of its peers" not in "".join(outcome.texts)
 
 
 def test_one_rank_with_much_work_does_not_make_its_node_critical() -> None:

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.readings import OWN
 from controlplane.core.state.findings import Effort, Recommendation
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.places import Place, Suspect
     from controlplane.analysis.live.situation import LiveSituation
+    from controlplane.analysis.robust import Floats
 
 ON_CPU = ("forward", "backward", "optimizer")
 """The phases whose CPU time is measured."""
@@ -57,14 +59,15 @@ class SlowCause:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """How a suspect's work has grown against its peers' (logarithms; NaN: not known)."""
+    """How a suspect's work has grown against its peers', or where it has none, against what its own was
+    before (logarithms; NaN: not known)."""
 
     own: float
     level: float  # what the suspect is named for: over minutes, maybe; the others are of the newest rows
     cpu: float
     tokens: float
-    peers_on_cpu: float  # share of peers' forward, backward and optimizer that is CPU time
-    phase: str  # in which most of the excess lies; "": peers do not show an excess, as where there are none
+    usual_on_cpu: float  # which share of forward, backward and optimizer usually is CPU time
+    phase: str  # in which most of the excess lies; "": the comparison shows none
     phase_share: float
     counted: bool = False  # waits for a CPU are known, and left out
 
@@ -78,22 +81,27 @@ class _Growth:
         """Whether it has more to compute."""
         if not math.isnan(self.tokens):
             return self.tokens >= policy.ON_CPU_RATIO * min(self.own, self.level)
-        return self.peers_on_cpu >= policy.CPU_SHARE and self.cpu >= policy.ON_CPU_RATIO * self.own
+        return self.usual_on_cpu >= policy.CPU_SHARE and self.cpu >= policy.ON_CPU_RATIO * self.own
 
     @property
     def off_cpu(self) -> bool:
         """Whether it is kept from running, in all phases alike."""
-        on_cpu = self.peers_on_cpu >= policy.CPU_SHARE
+        on_cpu = self.usual_on_cpu >= policy.CPU_SHARE
         return (
             on_cpu
             and self.cpu <= policy.OFF_CPU_RATIO * self.own
             and self.phase_share < policy.ONE_PHASE_RATIO
         )
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it neither ran nor was ready to run for what it takes longer."""
+        return self.counted and self.off_cpu
 
-def cause(s: LiveSituation, suspect: Suspect) -> SlowCause:
-    """Why this suspect is slow."""
-    growth = _growth(s, suspect)
+
+def cause(s: LiveSituation, suspect: Suspect, *, lonely: bool) -> SlowCause:
+    """Why this suspect is slow. `lonely`: it has no majority of peers, and is compared with its own past."""
+    growth = _growth(s, suspect, lonely=lonely)
     places = dict(suspect.place)
     evidence: tuple[tuple[str, float | str], ...] = ()
     if growth.phase:
@@ -119,8 +127,8 @@ def cause(s: LiveSituation, suspect: Suspect) -> SlowCause:
             suspect.text,
             "its own work",
             suspect.place,
-            f"its CPU time per step is {math.exp(growth.cpu):.2f} times that of its peers, so it waits for "
-            "the CPU",
+            f"its CPU time per step is {math.exp(growth.cpu):.2f} times "
+            f"{'what it was' if lonely else 'that of its peers'}, so it waits for the CPU",
             (
                 (f"Raise the CPU limit of {_where(suspect)}, or move what runs beside it.", Effort.LOW),
                 ("Start fewer loader workers and threads per rank than it has cores.", Effort.LOW),
@@ -132,8 +140,8 @@ def cause(s: LiveSituation, suspect: Suspect) -> SlowCause:
     kind = "slow_replica" if places.get("dp_rank") is not None and kind == "slow_node" else kind
     main = f"{growth.phase_share:.0%} of the excess lies in its {growth.phase} time"
     if not growth.phase:
-        main = "no comparison with peers shows in which phase"
-    if growth.counted and growth.off_cpu:
+        main = "no comparison shows in which phase"
+    if growth.stopped:
         main = "in that time it neither ran nor waited for a CPU: it was stopped, or waits for something else"
     return SlowCause(
         kind, suspect.text, "its own work", suspect.place, main, _actions(suspect, growth), evidence
@@ -207,6 +215,15 @@ def _actions(suspect: Suspect, growth: _Growth) -> tuple[tuple[str, Effort], ...
                 Effort.LOW,
             ),
         )
+    if growth.stopped:
+        return (
+            (
+                f"Look on {where} at what stops its processes or has them wait (SIGSTOP, a debugger, a "
+                "frozen cgroup, swap, a slow disk or mount): `holdfast stacks` shows where they are.",
+                Effort.LOW,
+            ),
+            (f"`holdfast drain` {where}, so that a spare takes over, if it goes on.", Effort.LOW),
+        )
     whole = len(suspect.ranks) > 1
     look = (
         "its CPUs, memory, cooling and power"
@@ -222,30 +239,46 @@ def _actions(suspect: Suspect, growth: _Growth) -> tuple[tuple[str, Effort], ...
     )
 
 
-def _growth(s: LiveSituation, suspect: Suspect) -> _Growth:
+def _growth(s: LiveSituation, suspect: Suspect, *, lonely: bool) -> _Growth:
     ranks = suspect.ranks
+    lonely = lonely and not np.isnan(s.spent_before["cpu"][ranks]).any()
+    usual = s.spent_before if lonely else s.usual_spent
+    others = np.setdiff1d(s.judged, ranks) if lonely else ranks[:0]
 
-    def log_ratio(mine: np.ndarray, usual: np.ndarray) -> float:
-        known = (mine[ranks] > 0) & (usual[ranks] > 0)
-        if not known.all():
+    def log_ratio(mine: Floats, usual: Floats) -> float:
+        grown = _logarithm(mine[ranks], usual[ranks])
+        if not np.isfinite(grown).all():
             return math.nan
-        return float(np.mean(np.log(mine[ranks] / usual[ranks])))
+        common = low_median(_logarithm(mine[others], usual[others]))  # what the whole job has changed by
+        return float(np.mean(grown)) - (common if math.isfinite(common) else 0.0)
 
     core = s.work_s(*ON_CPU)
-    core_usual = s.usual(core)
-    excess = {name: float(np.sum(s.spent[name][ranks] - s.usual_spent[name][ranks])) for name in OWN}
+    core_usual = _before_s(usual) if lonely else s.usual(core)
+    excess = {name: float(np.sum(s.spent[name][ranks] - usual[name][ranks])) for name in OWN}
     grown = {name: max(0.0, each) for name, each in excess.items()}
     total = sum(grown.values())
     phase = max(grown, key=lambda name: grown[name]) if total > 0 else ""
-    counted = [log_ratio(s.spent[name], s.usual_spent[name]) for name in ("tokens", "samples")]
-    on_cpu = s.usual_spent["cpu"][ranks] / np.maximum(core_usual[ranks], 1e-9)
+    counted = [log_ratio(s.spent[name], usual[name]) for name in ("tokens", "samples")]
+    on_cpu = usual["cpu"][ranks] / np.maximum(core_usual[ranks], 1e-9)
     return _Growth(
         log_ratio(core, core_usual),
         suspect.level,
-        log_ratio(s.spent["cpu"], s.usual_spent["cpu"]),
+        log_ratio(s.spent["cpu"], usual["cpu"]),
         next((each for each in counted if not math.isnan(each)), math.nan),
         float(np.mean(on_cpu)),
         phase,
         grown[phase] / total if phase else 1.0,
         bool(s.counted[ranks].all()),
     )
+
+
+def _before_s(usual: dict[str, Floats]) -> Floats:
+    """What ranks usually spent per step in the phases that count, without the waits for a CPU (s)."""
+    found: Floats = np.sum([usual[name] for name in ON_CPU], axis=0) - np.nan_to_num(usual["queued"])
+    return np.maximum(found, 0.0)
+
+
+def _logarithm(mine: Floats, usual: Floats) -> Floats:
+    with np.errstate(all="ignore"):
+        found: Floats = np.log(mine / usual)
+    return found

@@ -35,7 +35,9 @@ def job_slowed(s: LiveSituation) -> Iterator[Finding]:
     """The job's usual step against what it was, where no slow rank explains it.
 
     Longer sequences make longer steps: where declared tokens have grown as much, it is no finding. Nor is it
-    one where waits for a CPU have grown: other programs take it, and that is a finding of its own."""
+    one where waits for a CPU have grown: other programs take it, and that is a finding of its own. Only rows
+    with nearly all ranks say whether one of them explains it: the one for which the others wait may be
+    missing in the rest."""
     usual = float(s.memory.usual_step.value)
     jobs = list(s.memory.jobs)
     if math.isnan(usual) or len(jobs) < 2 * policy.RECENT:
@@ -49,16 +51,20 @@ def job_slowed(s: LiveSituation) -> Iterator[Finding]:
     )
     if level < needed or slow < policy.SUSTAINED_RATIO * len(recent):
         return
+    newest = _whole(s.newest, jobs)
+    if len(newest) < policy.LEAST_WHOLE:
+        return
     before = list(s.memory.usual_jobs) or jobs[: policy.RECENT]
     grown_s = {name: _typical(s.newest, name) - _typical(before, name) for name in PHASES}
     total_s = s.step_s * (1.0 - math.exp(-level))
     named_s = [float(dict(each.evidence).get("excess_s_per_step", 0.0)) for each in s.found]
-    explained_s = max(_explained(s.newest, before), *named_s, 0.0)
+    explained_s = max(_explained(newest, _whole(before, jobs)), *named_s, 0.0)
     phase = max(grown_s, key=lambda name: grown_s[name])
     if (
         explained_s >= policy.EXPLAINED_RATIO * total_s
         or _tokens(s.newest, before) >= policy.EXPLAINED_RATIO * level
         or _queued_s(s.newest, before) >= policy.QUEUE_RATIO * total_s
+        or _held_s(newest) - _held_s(before) >= policy.EXPLAINED_RATIO * total_s
         or any(each.kind == f"slow_{phase}" for each in s.found)
     ):
         return
@@ -87,6 +93,18 @@ def _typical(rows: list[TypicalRow], name: str) -> float:
     return float(np.median(values)) if values else math.nan
 
 
+def _whole(rows: list[TypicalRow], jobs: list[TypicalRow]) -> list[TypicalRow]:
+    """The rows that are of nearly as many ranks as any of the newest ones is."""
+    most = max(row.ranks for row in jobs[-policy.REMEMBERED :])
+    return [row for row in rows if row.ranks >= policy.READY_RATIO * most]
+
+
+def _held_s(rows: list[TypicalRow]) -> float:
+    """For how long the rank that waits longest for a CPU holds the others up, in s per step; 0: not known."""
+    known = [row.queued_s for row in rows if not math.isnan(row.queued_s)]
+    return float(np.median(known)) if known else 0.0
+
+
 def _tokens(now: list[TypicalRow], before: list[TypicalRow]) -> float:
     """By how much tokens per step have grown (a logarithm); 0 where they are not declared."""
     first, second = _typical(before, "tokens"), _typical(now, "tokens")
@@ -106,6 +124,8 @@ def _explained(now: list[TypicalRow], before: list[TypicalRow]) -> float:
 
 
 def _waited_s(rows: list[TypicalRow]) -> float:
+    if not rows:
+        return 0.0
     steps_s = np.array([row.step_s for row in rows])
     return float(np.median(steps_s) - np.median(steps_s - [row.excess_s for row in rows]))
 

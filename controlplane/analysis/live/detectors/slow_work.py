@@ -19,8 +19,9 @@ import numpy as np
 from controlplane.analysis.iterations.levels import pieces
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.detectors.causes import SlowCause, cause
+from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.lasting.standings import stands_apart
-from controlplane.analysis.live.places import suspects
+from controlplane.analysis.live.places import rank_suspect, suspects
 from controlplane.analysis.live.readings import OWN
 from controlplane.analysis.live.standing import mixed
 from controlplane.analysis.robust import often
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.places import Suspect
     from controlplane.analysis.live.situation import LiveSituation
     from controlplane.analysis.live.table import Bools, Ints, Seats
+    from controlplane.analysis.robust import Floats
 
 
 def slow_work(s: LiveSituation) -> Iterator[Finding]:
@@ -46,7 +48,11 @@ def slow_work(s: LiveSituation) -> Iterator[Finding]:
     changed = s.against_itself.out(s.judged)
     named[changed[alone[changed]]] = True
     found = suspects(s.seats, standing, np.flatnonzero(named))
-    findings = [finding for each in found[: 4 * policy.NAMED_MAX] if (finding := _finding(s, each, alone))]
+    findings = [
+        finding
+        for each in found[: 4 * policy.NAMED_MAX]
+        for finding in _findings(s, each, standing.level, named, alone)
+    ]
     if s.lasting_work is not None:
         slight = _lasting(s.seats, s.lasting_work, found)
         findings += [
@@ -113,22 +119,40 @@ def _without_majority(s: LiveSituation) -> Bools:
     return alone
 
 
+def _findings(
+    s: LiveSituation, suspect: Suspect, level: Floats, named: Bools, alone: Bools
+) -> Iterator[Finding]:
+    """The findings against a suspect: where it is several ranks, and these are not, those of them that stand
+    out."""
+    whole = _finding(s, suspect, alone)
+    if whole is not None:
+        yield whole
+    elif len(suspect.ranks) > 1:
+        for rank in suspect.ranks[named[suspect.ranks]]:
+            single = _finding(s, rank_suspect(s.seats, int(rank), float(level[rank])), alone)
+            if single is not None:
+                yield single
+
+
 def _finding(s: LiveSituation, suspect: Suspect, alone: Bools) -> Finding | None:
-    """The finding against a suspect; None when it costs too little."""
-    own_s = s.work_s(*OWN)[suspect.ranks]
-    excess_s = float(np.max(own_s * (1.0 - math.exp(-suspect.level))))
+    """The finding against a suspect; None when it costs too little, or when it may be what is not known of
+    its waits, or of those of most of its ranks."""
+    each_s = s.work_s(*OWN)[suspect.ranks] * (1.0 - math.exp(-suspect.level))
+    excess_s = float(np.max(each_s))
     cost = s.step_s / max(s.step_s - excess_s, 0.1 * s.step_s)
-    if cost < policy.COST_RATIO or excess_s < policy.WAITS_UNSURE * _waited_s(s, suspect.ranks):
+    waited_s = _waited_s(s, suspect.ranks)
+    if cost < policy.COST_RATIO or low_median(each_s) < policy.WAITS_UNSURE * waited_s:
         return None
     ratio, lonely = math.exp(suspect.level), bool(alone[suspect.ranks].any())
-    why = cause(s, suspect)
+    why = cause(s, suspect, lonely=lonely)
     began, slow, rows = _onset(s, suspect, lonely)
     peers = (
         "its own usual time (there is no majority of peers)" if lonely else "the typical rank of its stage"
     )
     since = "" if began is None else f" since step {began}"
+    waits = ", waits for a CPU left out," if waited_s >= policy.COUNTED_WAIT * s.step_s else ""
     reason = (
-        f"{why.subject_work} takes {ratio:.2f} times as long as {peers}{since}: {why.explanation}; "
+        f"{why.subject_work}{waits} takes {ratio:.2f} times as long as {peers}{since}: {why.explanation}; "
         f"this alone makes a step {cost:.2f} times as long"
     )
     return Finding(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.history import median_of_rows
 from controlplane.analysis.robust import often, others_median
 from controlplane.core.state.findings import Effort, Finding, Recommendation
 
@@ -31,13 +32,20 @@ def overfull_stages(s: LiveSituation) -> Iterator[Finding]:
         return
     log_s = np.log(np.maximum(np.array([row.stages_s for row in rows]), 1e-9))  # (row, stage)
     ratio = log_s - others_median(log_s, axis=1)
-    level = np.median(ratio, axis=0)
+    known = ~np.isnan(ratio)  # in some windows a stage may have told nothing
+    level, _ = median_of_rows(ratio)
     with np.errstate(invalid="ignore"):
         above = ratio > policy.half(policy.OVERFULL_RATIO)
     accused = {dict(each.place).get("stage") for each in s.found if dict(each.place).get("rank") is not None}
     for index, (stage, ranks) in enumerate(s.seats.stages):
-        lasting = above[:, index].mean() >= policy.SUSTAINED_RATIO
-        if not lasting or level[index] < math.log(policy.OVERFULL_RATIO) or stage in accused:
+        rows_known = int(known[:, index].sum())
+        lasting = above[:, index].sum() >= policy.SUSTAINED_RATIO * rows_known
+        if (
+            rows_known < policy.STAGE_ROWS_KNOWN
+            or not lasting
+            or level[index] < math.log(policy.OVERFULL_RATIO)
+            or stage in accused
+        ):
             continue
         if not _everywhere(s, ranks, float(level[index])) or not _always(s, index, float(level[index])):
             continue
@@ -66,7 +74,8 @@ def _everywhere(s: LiveSituation, ranks: np.ndarray, level: float) -> bool:
 
 def _finding(s: LiveSituation, index: int, level: float, rows: int) -> Iterator[Finding]:
     stage, ranks = s.seats.stages[index]
-    excess_s = s.newest[-1].stages_s[index] * (1.0 - math.exp(-level))
+    own_s = next(row.stages_s[index] for row in reversed(s.memory.jobs) if row.stages_s[index] > 0.0)
+    excess_s = own_s * (1.0 - math.exp(-level))
     cost = s.step_s / max(s.step_s - excess_s, 0.1 * s.step_s)
     if cost < policy.COST_RATIO:
         return

@@ -38,8 +38,10 @@ class CpuWaits:
         return own_s - np.nan_to_num(self.queued_s)
 
 
-def cpu_waits(table: RankTable, per_step: Mapping[str, Floats], own_s: Floats) -> CpuWaits:
+def cpu_waits(table: RankTable, per_step: Mapping[str, Floats], own_s: Floats, before: Floats) -> CpuWaits:
     """The waits of one window. `per_step`: s of each phase, CPU time and the whole step; `own_s`: own work.
+    `before`: in which share of that each rank usually was ready to run (NaN: not known): one that is stopped
+    is so no more, and that says nothing of devices.
 
     Counts that no process can have are taken as unknown: more time than was watched, or much less CPU time
     than the rank itself has measured (another process, in another container)."""
@@ -52,7 +54,7 @@ def cpu_waits(table: RankTable, per_step: Mapping[str, Floats], own_s: Floats) -
         working = (per_step["cpu"] + per_step["other"]) / (ran * per_step["wall"])
         waited_s = queued_s / watched_s * per_step["wall"] * np.minimum(1.0, np.nan_to_num(working, nan=1.0))
         waited_s = np.where(known, np.clip(own_s - per_step["cpu"], 0.0, waited_s), np.nan)
-        ready = (per_step["cpu"] + waited_s) / own_s
+        ready = np.fmax((per_step["cpu"] + waited_s) / own_s, before)
         for _, ranks in table.seats.stages:
             if not low_median(ready[ranks]) >= policy.CPU_SHARE:
                 waited_s[ranks] = np.nan

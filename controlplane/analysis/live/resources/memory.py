@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
-from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, median_of_rows
+from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, mean_of_rows, median_of_rows
 from controlplane.analysis.live.lasting.levels import LevelHistory
 from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
@@ -43,6 +43,8 @@ class TypicalRow:
     excess_s: float  # the busiest rank is busy so much longer than a typical one of its stage
     transfer_s: float  # communication of the rank that waits least
     stages_s: tuple[float, ...]  # own work of each stage's typical rank; NaN: not judged
+    ranks: int  # of how many ranks it is
+    queued_s: float  # the rank that waits for a CPU longest; NaN: not known
 
 
 class Usual:
@@ -51,9 +53,11 @@ class Usual:
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
         self.value: Floats = np.full(shape, np.nan)
 
-    def add(self, level: Floats) -> None:
-        """Take in the present level. Down it follows ten times as fast: a first time may have been slow."""
-        moved = self.value + np.clip(level - self.value, -10.0 * policy.DRIFT, policy.DRIFT)
+    def add(self, level: Floats, rows: int = 1) -> None:
+        """Take in the present level, that of so many rows. Down it follows ten times as fast: a first time
+        may have been slow."""
+        drift = rows * policy.DRIFT
+        moved = self.value + np.clip(level - self.value, -10.0 * drift, drift)
         known = ~np.isnan(self.value)
         self.value = np.where(known, np.where(np.isnan(level), self.value, moved), level)
 
@@ -91,6 +95,8 @@ class Memory:
         self.lasting = {name: LevelHistory(ranks) for name in ("ratio", "own", "data")}
         self.lasting_work: tuple[int, Seats, LastingWork] | None = None  # of how many blocks, and of whom
         self.usual_own = Usual((ranks,))
+        self.usual_spent = Usual((len(SPENT), ranks))  # logarithms, of blocks of RECENT rows
+        self._ready = np.full(ranks, np.nan)  # which share of its own work a rank usually was ready to run in
         self.usual_step = Usual()
         self.usual_transfer = Usual()  # a logarithm of s
         self.memory = SpacedSamples(policy.LEAK_SAMPLES, ranks)
@@ -102,6 +108,7 @@ class Memory:
         # The newest in which a step took about what is usual, however long ago that was.
         self.usual_jobs: deque[TypicalRow] = deque(maxlen=policy.REMEMBERED)
         self.votes: dict[str, Counter[str]] = {}  # who -> how often which cause was seen
+        self._known: dict[int, deque[int]] = {}  # stage -> of how many ranks the newest rows are
         self.rows = 0  # those of the warm-up included
 
     def add(self, table: RankTable, began_s: float, ended_s: float) -> None:
@@ -113,7 +120,7 @@ class Memory:
         with np.errstate(all="ignore"):
             per_step = {name: values[f"{name}_s"] / values["steps"] for name in (*PHASES, "cpu", "wall")}
             own_s = np.sum([per_step[name] for name in OWN], axis=0)
-            waits = cpu_waits(table, per_step, own_s)
+            waits = cpu_waits(table, per_step, own_s, self._ready)
             log_own = np.log(np.maximum(waits.fair(own_s), LEAST_S))
             tokens = np.where(values["tokens"] > 0, values["tokens"], np.nan) / values["steps"]
             samples = np.where(values["samples"] > 0, values["samples"], np.nan) / values["steps"]
@@ -122,10 +129,12 @@ class Memory:
         ratio = np.full(len(log_own), np.nan)
         busy_s = own_s + per_step["data"] + per_step["snapshot"]
         stages, excess_s = [], 0.0
-        for _, ranks in seats.stages:
+        for index, (_, ranks) in enumerate(seats.stages):
             excess_s = max(excess_s, _most(busy_s[ranks]) - low_median(busy_s[ranks]))
-            ratio[ranks], usual_s = _against(own_s[ranks], waits.queued_s[ranks])
+            against, usual_s = _against(own_s[ranks], waits.queued_s[ranks])
             stages.append(usual_s)
+            if self._has_peers(index, own_s[ranks]):
+                ratio[ranks] = against
         self.ratio.add(ratio)
         self.aligned.add(_aligned(table, log_own))
         self.own.add(log_own)
@@ -150,14 +159,24 @@ class Memory:
                 excess_s,
                 _least(per_step["communication"]),
                 tuple(stages),
+                int((~np.isnan(own_s)).sum()),
+                _most(waits.queued_s, math.nan),
             )
         )
         self._usual()
         if self.ratio.count % policy.RECENT == 0:
             for name, rows in (("ratio", self.ratio), ("own", self.own), ("data", self.data)):
                 self.lasting[name].add(rows.newest(policy.RECENT), ended_s, last)
+            self._usual_block()
         memory = values["memory_bytes"]
         self.memory.add(ended_s, last, np.where(memory > 0, memory, np.nan))
+
+    def _has_peers(self, stage: int, own_s: Floats) -> bool:
+        """Whether this row compares the ranks of a stage: not one alone whose peers tell something in other
+        rows, since it would be as fast as itself."""
+        known = self._known.setdefault(stage, deque(maxlen=policy.RECENT))
+        known.append(int((~np.isnan(own_s)).sum()))
+        return known[-1] > 1 or max(known) == known[-1]
 
     def _changed(self) -> None:
         """Compare the newest own work with the usual one, before that moves.
@@ -165,6 +184,14 @@ class Memory:
         Whoever stays as it was while the job becomes faster has not become slow."""
         change = self.own.newest(1)[0] - self.usual_own.value
         self.change.add(np.minimum(change, change - low_median(change)))
+
+    def _usual_block(self) -> None:
+        """Take the newest block into what ranks usually spend."""
+        block = np.maximum(mean_of_rows(self.spent.newest(policy.RECENT)), LEAST_S)
+        self.usual_spent.add(np.log(block), policy.RECENT)
+        usual = dict(zip(SPENT, np.exp(self.usual_spent.value), strict=True))
+        own_s = np.sum([usual[name] for name in OWN], axis=0)
+        self._ready = (usual["cpu"] + np.nan_to_num(usual["queued"])) / own_s
 
     def _usual(self) -> None:
         if len(self.jobs) < policy.RECENT:
@@ -214,9 +241,9 @@ def _aligned(table: RankTable, log_own: Floats) -> Floats:
     return kept
 
 
-def _most(values: Floats) -> float:
+def _most(values: Floats, unknown: float = 0.0) -> float:
     known = values[~np.isnan(values)]
-    return float(known.max()) if known.size else 0.0
+    return float(known.max()) if known.size else unknown
 
 
 def _least(values: Floats) -> float:
