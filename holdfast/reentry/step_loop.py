@@ -45,6 +45,10 @@ class StepLoop:
         if state.times.on and state.times.gpu is None and state.device.type == "cuda":
             state.times.gpu = GpuTimes(PHASES)
         self._number = state.times.begin()
+        first = state.entry.first == state.rank
+        self._runtime.again.steps_begin(
+            seeded=self._seed is not None, left=self.left(), first=first, tells=self._tells
+        )
         if self._tells:
             self._runtime.forgotten.begin()
 
