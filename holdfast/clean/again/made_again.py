@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from holdfast.clean.forgotten import ForgottenState
-    from holdfast.rank_state import RankState
+    from holdfast.state.tracked import TrackedState
 
 _PLACES = frozenset({"step", "data_step", "generation", "rank", "world_size", "layout"})
 """Attributes of the session that differ from one call to the next."""
@@ -60,10 +60,22 @@ _COPIED = (
 log = logging.getLogger("holdfast.sdk")
 
 
+class Rank(Protocol):
+    """What is asked of this process's state."""
+
+    rank: int
+    world_size: int
+    completed: int
+    seed: int | None
+    tracked: TrackedState
+    agent: Any
+    entry: Any
+
+
 class CalledAgain:
     """What the elastic function that is running does before its steps, in each of its generations."""
 
-    def __init__(self, state: RankState, forgotten: ForgottenState) -> None:
+    def __init__(self, state: Rank, forgotten: ForgottenState) -> None:
         self._state, self._forgotten = state, forgotten
         self._registered = Registered(state.tracked)
         self._random: GeneratorsAtStart | None = None  # where it was entered, with no state restored
@@ -116,7 +128,7 @@ class CalledAgain:
 
     @property
     def _inside(self) -> bool:
-        return self._state.entry.tracks_inside
+        return bool(self._state.entry.tracks_inside)
 
     def _is_due(self, loop: int) -> bool:
         """Whether to look: not at each of many short loops."""

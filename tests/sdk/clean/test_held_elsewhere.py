@@ -41,7 +41,7 @@ def test_what_is_kept_in_other_memory_is_named(caplog: pytest.LogCaptureFixture,
         numbers[0] *= 0.9
         raw[0] += 1
         mapped[0] += 1
-        shared.value *= 0.9  # type: ignore[union-attr]
+        shared.value *= 0.9
         local.count += 1
         factor.set(factor.get() * 0.9)
         session.best *= 0.9  # type: ignore[attr-defined]

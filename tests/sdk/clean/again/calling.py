@@ -79,7 +79,7 @@ class Before:
 
 def same(before: Before) -> None:
     for parameter in model.parameters():
-        parameter.register_hook(halved)
+        parameter.register_hook(halved)  # type: ignore[no-untyped-call]
     model[0].register_forward_hook(louder)
     optimizer.register_step_pre_hook(shrunk)
     model.forward = shifted(model.forward)  # type: ignore[method-assign]

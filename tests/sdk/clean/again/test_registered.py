@@ -64,7 +64,7 @@ def test_hooks_of_the_same_code_are_there_once() -> None:
 
 
 def test_one_that_is_not_registered_again_stays() -> None:
-    called, there = Called(), []
+    called, there = Called(), list[Any]()
 
     def function(model: torch.nn.Module) -> None:
         if not there:
@@ -100,7 +100,7 @@ def test_a_method_is_put_in_the_place_of_the_class_s_each_time() -> None:
 
     def function(model: torch.nn.Module) -> None:
         inner = model.forward
-        model.forward = lambda x: inner(x) * 2  # type: ignore[method-assign]
+        model.forward = lambda x: inner(x) * 2
 
     assert [called.call(function) for _ in range(3)] == [2.0, 2.0, 2.0]
     assert called.call(lambda _: None) == 2, "it is there as before, if it is not put there again"
