@@ -101,6 +101,7 @@ class StepLoop:
         runtime.profiler.end_step()
         state.times.complete(state.completed - 1, state.generation, runtime.streams.taken)
         if state.agent is not None:
+            runtime.again.step_ended(tells=self._tells)
             runtime.forgotten.step_ended(tells=self._tells)
 
     def leave(self) -> None:

@@ -57,10 +57,17 @@ _COPIED = (
     "weights that training has come to, and copies those. Make such copies before the function is called; "
     "those that the steps change, track"
 )
+_HELD = (
+    "copies of the weights with which the training begins are kept, and not tracked: %s%s. A process that "
+    "takes a dead rank's place makes them of the weights that training has come to. Make them before the "
+    "training (in __init__), where the weights are those of the beginning"
+)
+Weights = dict[Any, set[bytes]]
+"""Some values of the tensors of each shape and type."""
 log = logging.getLogger("holdfast.sdk")
 
 
-class Rank(Protocol):
+class CalledRank(Protocol):
     """What is asked of this process's state."""
 
     rank: int
@@ -75,7 +82,7 @@ class Rank(Protocol):
 class CalledAgain:
     """What the elastic function that is running does before its steps, in each of its generations."""
 
-    def __init__(self, state: Rank, forgotten: ForgottenState) -> None:
+    def __init__(self, state: CalledRank, forgotten: ForgottenState) -> None:
         self._state, self._forgotten = state, forgotten
         self._registered = Registered(state.tracked)
         self._random: GeneratorsAtStart | None = None  # where it was entered, with no state restored
@@ -89,6 +96,8 @@ class CalledAgain:
         self._first: dict[tuple[int, int, int], dict[str, Hashable]] = {}
         self._lasting: dict[str, Hashable] | None = None
         self._clocks: list[float] = []  # where it was called last
+        self._there: list[Any] = []  # what a framework's script held before the training
+        self._weights: Weights = {}  # with which it began, until its first step is over
         self._told: set[tuple[str, str]] = set()  # texts, and what they named
 
     def entered(self) -> None:
@@ -104,6 +113,8 @@ class CalledAgain:
         self._registered.called()
         self._clocks = [clock() for clock in _CLOCKS]
         self._lasting = self._forgotten.lasting() if self._times and self._looks else None
+        if not self._looks and not self._times:
+            self._there = [each for _, each in self._held()]
         self._loop = 0
 
     @property
@@ -118,6 +129,9 @@ class CalledAgain:
         if loop == 0:
             self._registered.steps_begin()
             self._times += 1
+        if not self._looks and self._times == 1 and loop == 0:
+            self._weights = _weights(self._state.tracked.modules)
+            self._tell_held(tells=tells)
         if not left:
             return
         after, self._random_after = self._random_after, None
@@ -125,6 +139,30 @@ class CalledAgain:
             after.restore()
         if self._looks and self._state.agent is not None and self._is_due(loop):
             self._look(loop, first=first, tells=tells)
+
+    def step_ended(self, *, tells: bool) -> None:
+        """A step has ended."""
+        if self._weights:
+            self._tell_held(tells=tells)
+            self._weights, self._there = {}, []
+
+    def _held(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Tensors that a script's objects hold which a framework calls, but for those of tracked objects."""
+        things = self._forgotten.things() if self._forgotten.things is not None else []
+        kept = {each for module in self._state.tracked.modules for each in modes.storages(module)}
+        held = {type(each).__name__: each for each in things if not isinstance(each, torch.nn.Module)}
+        for name, each in reached((), set(), held):
+            if type(each) in _COPYING and not _is_kept(each, kept):
+                yield name, each
+
+    def _tell_held(self, *, tells: bool) -> None:
+        """Tell of copies of the weights with which the training began that were not there before."""
+        there = set(map(id, self._there))
+        own = {name: each for name, each in self._held() if id(each) not in there}
+        names = [name for name in _copies(own, self._weights, ()) if (_HELD, root_of(name)) not in self._told]
+        self._told.update((_HELD, root_of(name)) for name in names)
+        if tells and names:
+            log.warning(_HELD, *shown(names))
 
     @property
     def _inside(self) -> bool:
@@ -142,7 +180,7 @@ class CalledAgain:
         own = dict(self._own())
         kept = {each for module in self._state.tracked.modules for each in modes.storages(module)}
         if tells and self._times == 1 and loop < _FIRST and not self._inside:
-            self._tell(_COPIED, list(_copies(own, self._state.tracked.modules, kept)))
+            self._tell(_COPIED, list(_copies(own, _weights(self._state.tracked.modules), kept)))
         before, self._lasting = self._lasting or {}, None
         after = self._forgotten.lasting() if before else {}
         twice = [name for name in changed(before, after) if not _is_time(after[name], self._clocks)]
@@ -238,14 +276,18 @@ def _some(tensor: torch.Tensor) -> bytes:
     return bytes(some.view(torch.uint8).tolist())
 
 
-def _copies(own: dict[str, Any], tracked: list[torch.nn.Module], kept: Container[int]) -> Iterator[str]:
-    """The names of tensors that have the values of a tracked one and are another one. Those that are the same
-    everywhere say nothing."""
-    weights: dict[Any, set[bytes]] = {}
+def _weights(tracked: list[torch.nn.Module]) -> Weights:
+    found: Weights = {}
     for module in tracked:
         for each in module.parameters():
             if each.numel() > 1 and each.layout is torch.strided:
-                weights.setdefault((each.shape, each.dtype), set()).add(_some(each))
+                found.setdefault((each.shape, each.dtype), set()).add(_some(each))
+    return found
+
+
+def _copies(own: dict[str, Any], weights: Weights, kept: Container[int]) -> Iterator[str]:
+    """The names of tensors that have the values of a tracked one and are another one. Those that are the same
+    everywhere say nothing."""
     for name, value in own.items():
         alike = weights.get((value.shape, value.dtype)) if type(value) in _COPYING else None
         if alike and not _is_kept(value, kept):
