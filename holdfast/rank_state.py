@@ -57,6 +57,7 @@ class FunctionEntry:
     last_step: int = -1  # the job's step at which the newest loop over steps ends; -1: no loop yet
     seed: int | None = None  # of the steps of that loop; None: the script seeds
     counted: int = 0  # how far the loops of this call have counted, in this generation
+    first: int = -1  # the first rank of this generation that was in the function before; -1: none was
     told_between: bool = False  # the log says that it changes weights between two loops
     kept: KeptState | None = None  # a clean state whose objects are gone (`tracks_inside`)
     # The tracked modules of the previous generation, until they are freed.

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals
-from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, is_scripts, reached, variables_of
+from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, hooks_of, is_scripts, reached, variables_of
 from holdfast.clean.read_loaders import ReadLoaders
-from holdfast.clean.samples import COUNTING, bits_of
+from holdfast.clean.samples import COUNTING, FirstLooks, bits_of, changed, root_of, switches
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
@@ -63,6 +63,11 @@ _BROKEN = (
     "differently. Set it anew where a step begins (a list that is emptied where it ends is still full), or "
     "track it"
 )
+_ONCE = (
+    "the first step sets what is not tracked: %s%s. A process that replaces a dead rank sets it in its own "
+    "first step. If that comes from the data or the loss of the step, the training comes out differently: "
+    "track it, or make it before the steps. If it is the same each time (a table), there is nothing to do"
+)
 _COPIED = (
     "the steps change %s%s, of which the workers of session.loader have copies. Those that run do not see "
     "it, and those that begin after a failure do, so samples come out differently when a rank dies. Fetch "
@@ -70,8 +75,8 @@ _COPIED = (
     "with its own loader and seed from that step on"
 )
 _GROWN = (
-    "the steps give tracked modules tensors that they did not have before: %s%s. A process that replaces a "
-    "dead rank does not have them and cannot take the state. Make them before "
+    "the steps, or what comes before them, give tracked modules tensors that they did not have: %s%s. A "
+    "process that replaces a dead rank does not have them and cannot take the state. Make them before "
     "session.track (prune.identity, register_parametrization), and let the steps change their values only"
 )
 _RESHAPED = (
@@ -81,7 +86,6 @@ _RESHAPED = (
 )
 _UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
 _REASON_MAX = 300
-_BEGINNING = re.compile(r"[^.\[]*(\.[^.\[]+)?")
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -107,6 +111,8 @@ class ForgottenState:
         """Under a framework, the script's objects that it calls in the steps: models, callbacks, data. Others
         tell what they hold themselves; here their modules and classes are looked at."""
         self._loaders = ReadLoaders()
+        self._first = FirstLooks()
+        self._before: set[str] = set()  # the function's own variables where its steps began first
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
         self._told: set[str] = set()
@@ -119,6 +125,7 @@ class ForgottenState:
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
         """An elastic function is called."""
         self.functions, self._seen = [inspect.unwrap(function), *callbacks], None
+        self._tensors = _tensors(self._tracked)
 
     @property
     def entered_function(self) -> Callable[..., Any]:
@@ -127,7 +134,13 @@ class ForgottenState:
 
     def begin(self) -> None:
         """Its loop over steps begins: tell of its variables."""
-        self._tensors = _tensors(self._tracked)
+        now = _tensors(self._tracked)
+        if self._tensors:
+            self._tell_grown(now)
+        self._tensors = now
+        if self._seen is None:
+            self._first.begin(self._looked())
+            self._before = set(self._own)
         for where, each in self._unkept():
             if each.name not in self._told:
                 self._told.add(each.name)
@@ -167,8 +180,11 @@ class ForgottenState:
         except Exception as error:  # an object of the script has run code of its own: that is no failed step
             self._failed(error)
             return
-        if before is not None:
-            self._tell(_changed(before, self._seen), _CHANGED if tells else "")
+        other = self._own.keys() - self._before  # variables that no look before the steps has seen
+        early, once = self._first.after({k: v for k, v in self._seen.items() if variable_of(k) not in other})
+        names = changed(before, self._seen) if before is not None else []
+        self._tell([*early, *names], _CHANGED if tells else "")
+        self._tell(once, _ONCE if tells else "")
         if tells:
             self._tell_grown(_tensors(self._tracked))
 
@@ -178,11 +194,51 @@ class ForgottenState:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
         try:
-            left = _changed(self._seen, self._look(own))
+            left = changed(self._seen, self._look(own))
         except Exception as error:  # an object of the script has run code of its own
             self._failed(error)
             return
-        self._tell([name for name in left if _variable(name) not in self._own.keys() - own], _BROKEN)
+        self._tell([name for name in left if variable_of(name) not in self._own.keys() - own], _BROKEN)
+
+    def lasting(self) -> dict[str, Hashable]:
+        """A look at what lasts from one call of the function to the next."""
+        return self._looked({})
+
+    def _looked(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
+        try:
+            return {} if self._over else self._look(own)
+        except Exception as error:  # an object of the script has run code of its own
+            self._failed(error)
+            return {}
+
+    def excuse(self, names: list[str]) -> None:
+        """The function was called again: its own variables are others now, and so is what it has changed
+        before its steps. The steps have not changed that."""
+        roots, own = set(map(root_of, names)), self._own
+        if self._seen is not None:
+            rest = self._seen.items()
+            self._seen = {k: v for k, v in rest if root_of(k) not in roots and variable_of(k) not in own}
+
+    def reachable(self) -> list[Any]:
+        """Every object that lasts from one call of the function to the next, or is kept otherwise."""
+        held = _held([*self._tracked.objects.values(), *self._placed()])
+        return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, set()))]
+
+    def made(self) -> Iterator[tuple[FrameType, dict[str, Any]]]:
+        """The functions that lead to the loop that begins, from the elastic one inwards, and their variables:
+        but for those that this loop gives values, and wrappers of tracked modules."""
+        kept = _memory(self._tracked)
+        for frame in _frames_to(self.functions[0]) if self.functions else ():
+            given = loop_locals.given(frame.f_code, frame.f_lineno, asking=True)
+            values = variables_of(frame) if given is not None else {}
+            yield (
+                frame,
+                {
+                    name: each
+                    for name, each in values.items()
+                    if name not in (given or ()) and not _is_kept(each, kept)
+                },
+            )
 
     def _failed(self, error: Exception) -> None:
         self._over = True
@@ -190,11 +246,11 @@ class ForgottenState:
 
     def _tell_grown(self, now: dict[str, torch.Size]) -> None:
         if grown := sorted(now.keys() - self._tensors.keys()):
-            log.warning(_GROWN, *_shown(grown))
+            log.warning(_GROWN, *shown(grown))
         other = {name for name, shape in self._tensors.items() if now.get(name, shape) != shape}
         if new := sorted(other - self._told):
             self._told.update(new)
-            log.warning(_RESHAPED, *_shown(new))
+            log.warning(_RESHAPED, *shown(new))
         self._tensors |= now
 
     def _look(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
@@ -203,7 +259,9 @@ class ForgottenState:
         held = [*_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         kept = _memory(self._tracked)
-        found: dict[str, Hashable] = _switches()
+        found: dict[str, Hashable] = switches()
+        for name, thing in self._tracked.objects.items():
+            found |= hooks_of(name, thing) if isinstance(thing, torch.nn.Module) else {}
         shared: dict[str, Any] = {}
         if self.things is not None:
             shared = around(things)
@@ -233,13 +291,13 @@ class ForgottenState:
         }
 
     def _tell(self, names: list[str], text: str) -> None:
-        new = [name for name in names if _root(name) not in self._told]
-        self._told.update(map(_root, new))
-        copied = [name for name in new if _variable(name) in self._copied()]
+        new = list({root_of(name): name for name in names if root_of(name) not in self._told}.values())
+        self._told.update(map(root_of, new))
+        copied = [name for name in new if variable_of(name) in self._copied()]
         rest = [name for name in new if name not in copied]
         for which, said in ((copied, text and _COPIED), (rest, text)):
             if which and said:
-                log.warning(said, *_shown(which))
+                log.warning(said, *shown(which))
 
 
 def _frames_to(function: Any) -> list[FrameType]:
@@ -286,16 +344,7 @@ def _is_kept(thing: Any, kept: Container[int]) -> bool:
     return bool(held) and all(each in kept for each in held)
 
 
-def _switches() -> dict[str, Hashable]:
-    """What a script may set for all of torch."""
-    return {
-        "torch's default dtype": torch.get_default_dtype(),
-        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "torch's number of threads": torch.get_num_threads(),
-    }
-
-
-def _shown(names: list[str]) -> tuple[str, str]:
+def shown(names: list[str]) -> tuple[str, str]:
     """The first names, and how many more there are."""
     return ", ".join(names[:NAMED_MAX]), f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
 
@@ -315,24 +364,9 @@ def _kept_by(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield key, tensor
 
 
-def _changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str]:
-    """What has other bits now, the first name of all within one attribute of a variable.
-
-    What came or went is seen by its container."""
-    names = (name for name, bits in after.items() if name in before and before[name] != bits)
-    found: dict[str, str] = {}
-    for name in names:
-        found.setdefault(_root(name), name)
-    return list(found.values())
-
-
-def _variable(name: str) -> str:
+def variable_of(name: str) -> str:
+    """The variable that a name begins with."""
     return re.split(r"[.\[]", name, maxsplit=1)[0]
-
-
-def _root(name: str) -> str:
-    """The variable that a name begins with, and the attribute of it: a trainer's `self` holds everything."""
-    return _BEGINNING.match(name)[0]  # type: ignore[index]  # it matches every name
 
 
 def _held(things: list[Any]) -> list[Any]:

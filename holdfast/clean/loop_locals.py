@@ -32,8 +32,9 @@ _FOLLOWING = frozenset({"update", "update_parameters", "step"})
 _WEIGHTS = frozenset({"parameters", "named_parameters", "state_dict"})
 _GENERATORS = frozenset({"Generator", "default_rng", "RandomState", "Random"})
 _COUNTING = frozenset({"zip", "zip_longest", "islice", "chain", "cycle", "takewhile", "pairwise", "batched"})
-_CLOCKS = frozenset({"time", "perf_counter", "monotonic", "process_time", "thread_time", "now", "utcnow"})
+CLOCKS = frozenset({"time", "perf_counter", "monotonic", "process_time", "thread_time", "now", "utcnow"})
 """Calls that give the time, also with `_ns` behind them."""
+_DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _SEEDING = frozenset({"manual_seed", "seed"})
 _PLACED = ("loader", "steps")
 """What the session makes, and that keeps its place when it is made again."""
@@ -55,7 +56,7 @@ def unkept(
     """What this function's loop over epochs or steps adds up and nothing keeps; [] if there is no text.
 
     `at`: the line of the file where the function is, if it runs; `values`: its variables then."""
-    tree, first = _text(function)
+    tree, first = text_of(function)
     if tree is None:
         return []
     found: dict[str, UnkeptLocal] = {}
@@ -81,16 +82,19 @@ def unkept(
     return list(found.values())
 
 
-def given(function: Callable[..., Any] | CodeType, at: int) -> set[str] | None:
+def given(function: Callable[..., Any] | CodeType, at: int, *, asking: bool = False) -> set[str] | None:
     """The names that the loops of a running function give values, those that it is in at this line of its
-    file; None if there is no text."""
-    tree, first = _text(function)
+    file; None if there is no text. `asking`: only those that ask for their next item there."""
+    tree, first = text_of(function)
     if tree is None:
         return None
-    return {name for loop in restarting.around(tree, at - first + 1) for name in Carried(loop).given}
+    line = at - first + 1
+    around = [each for each in restarting.around(tree, line) if not asking or restarting.asks(each, line)]
+    defined = (each.name for loop in around for each in ast.walk(loop) if isinstance(each, _DEFINING))
+    return {*defined, *(name for loop in around for name in Carried(loop).given)}
 
 
-def _text(function: Callable[..., Any] | CodeType) -> tuple[ast.AST | None, int]:
+def text_of(function: Callable[..., Any] | CodeType) -> tuple[ast.AST | None, int]:
     """What a function's text says, and the line of its file where that begins; None if there is none."""
     unwrapped = inspect.unwrap(function) if callable(function) else function
     return _parsed(getattr(unwrapped, "__code__", unwrapped))
@@ -197,7 +201,7 @@ def _comes_again(tree: ast.AST, carried: Carried, name: str) -> bool:
 def _is_time(value: ast.expr, carried: Carried) -> bool:
     given = carried.given.get(value.id, [None]) if isinstance(value, ast.Name) else [value]
     return all(
-        each is not None and restarting.called_name(each).removesuffix("_ns") in _CLOCKS for each in given
+        each is not None and restarting.called_name(each).removesuffix("_ns") in CLOCKS for each in given
     )
 
 

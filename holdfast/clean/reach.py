@@ -7,6 +7,7 @@ loaders. What else torch, other packages and the standard library keep within th
 from __future__ import annotations
 
 import contextlib
+import csv
 import dis
 import functools
 import gc
@@ -15,6 +16,7 @@ import itertools
 import queue
 import sys
 import sysconfig
+import threading
 from argparse import Namespace
 from collections import ChainMap, deque
 from pathlib import Path
@@ -43,11 +45,17 @@ ITEMS_MAX = 64
 _FOREIGN = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
-OPEN = (SimpleNamespace, Namespace, queue.Queue)
+OPEN = (SimpleNamespace, Namespace, queue.Queue, threading.local)
 """Classes of the standard library that hold what a script puts there."""
 _READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle, itertools.chain)
 _READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
-_READING += (itertools.pairwise, itertools.takewhile, itertools.dropwhile)
+_READING += (
+    itertools.pairwise,
+    itertools.takewhile,
+    itertools.dropwhile,
+    type(csv.reader(())),
+    csv.DictReader,
+)
 """Iterators that read others: those know where they are."""
 ASKING = frozenset({"steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
 """Attributes by which code asks the session where it is."""
@@ -163,6 +171,9 @@ def _given_to_others(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name}.dataset", value.dataset
     elif issubclass(kind, Dataset | Sampler) and kind.__module__.startswith("torch.utils.data."):
         yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in PLAIN)
+    elif kind.__module__ == "holdfast.session":
+        own = ((key, item) for key, item in vars(value).items() if not key.startswith("_"))
+        yield from ((f"{name}.{key}", item) for key, item in own)
     elif kind.__module__.startswith("holdfast.data."):
         yield from getattr(value, "from_script", dict)().items()
 
@@ -271,6 +282,14 @@ def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
         yield from _attributes(name, module)
     elif type(module).__module__.startswith("torch.nn."):
         yield from ((f"{name}.{key}", value) for key, value in numbers_of(module))
+
+
+def hooks_of(name: str, module: torch.nn.Module) -> Iterator[tuple[str, int]]:
+    """How many hooks of the script each part of a module has."""
+    for path, part in module.named_modules(prefix=name):
+        held = (part._forward_pre_hooks, part._forward_hooks, part._backward_pre_hooks, part._backward_hooks)
+        hooks = (hook for each in held for hook in each.values())
+        yield f"hooks of {path}", sum(is_scripts(getattr(hook, "__module__", None) or "") for hook in hooks)
 
 
 def numbers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:

@@ -11,11 +11,9 @@ among themselves. There a generator belongs into the state, and one that is left
 
 from __future__ import annotations
 
-import inspect
 import os
-import re
 import zlib
-from types import FunctionType, GeneratorType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clean.reach import reached
@@ -105,40 +103,6 @@ class OwnGenerators:
     def _add_of_function(self, function: FunctionType) -> None:
         for name in function.__code__.co_names:
             self._add(name, function.__globals__.get(name))
-
-
-class LeftOut:
-    """Finds the generators that a stream draws from and its `state_dict` leaves out. It looks at the first
-    draw, and after twice as many each time."""
-
-    def __init__(self) -> None:
-        self._draws = 0
-        self._told: set[str] = set()
-        self._own: OwnGenerators | None = None
-        self._before: dict[str, Any] = {}
-
-    def before(self, source: Any, samples: Any) -> None:
-        """A draw begins. `samples`: the iterator that is drawn from."""
-        self._draws += 1
-        self._own = None
-        if self._draws & (self._draws - 1):
-            return
-        running = inspect.getgeneratorlocals(samples) if isinstance(samples, GeneratorType) else {}
-        own = self._own = OwnGenerators(getattr(source, "dataset", source), running)
-        own.look()
-        self._before = own.states()
-
-    def after(self, state: Callable[[], Any]) -> list[str]:
-        """A draw has ended, with a stream whose state `state` gives now. Returns those not named before."""
-        own, found = self._own, list[str]()
-        if own is None:
-            return found
-        for name, now in own.states().items():
-            shown = re.sub(r"^\[\d+\]", "", name).strip(".[]'")
-            if now != self._before[name] and shown not in self._told and own.is_left_out(name, state):
-                self._told.add(shown)
-                found.append(shown)
-        return found
 
 
 _ELSEWHERE = 0x5EED

@@ -21,7 +21,7 @@ from holdfast.anatomy.phases import DATA
 from holdfast.checkpoint.format import typed
 from holdfast.data import objects, sampler, sampling
 from holdfast.data.contract import StreamPosition
-from holdfast.data.own_generators import LeftOut
+from holdfast.data.left_out import Buffers, LeftOut
 from holdfast.data.seeding import PreservedGenerators, seed_all
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 _LEFT_OUT = (
     "session.loader: %s draws from a random generator that its state_dict leaves out: %s. Unless it is "
     "seeded for each sample, other samples come after a rank has died: put its state into state_dict"
+)
+_BUFFERED = (
+    "session.loader: %s keeps what its state_dict leaves out: %s. If samples wait in there, they are lost "
+    "after a rank has died, and others come: put it into state_dict"
 )
 log = logging.getLogger("holdfast.sdk")
 
@@ -57,7 +61,7 @@ class StateLoader(Taking):
         self._source: Any = None
         self._samples: Iterator[Any] | None = None
         self._next = -1  # the step of the source's next samples
-        self._left_out = LeftOut()
+        self._left_out, self._buffers = LeftOut(), Buffers()
 
     @property
     def source(self) -> Any:
@@ -78,6 +82,7 @@ class StateLoader(Taking):
             assert self._samples is not None
             objects.left(self._source, None)
             self._left_out.before(self._source, self._samples)
+            self._buffers.before(self._source, self._samples)
             drawn = self._draw(self._samples)
             state = encode(self._source.state_dict()) if drawn or not is_maker(self._given) else b""
             objects.left(self._source, state)
@@ -101,6 +106,9 @@ class StateLoader(Taking):
         left_out = self._left_out.after(lambda: encode(self._source.state_dict()))
         if left_out and self._state.rank == 0:
             log.warning(_LEFT_OUT, type(self._source).__name__, ", ".join(left_out))
+        buffered = self._buffers.after(lambda: encode(self._source.state_dict()))
+        if buffered and self._state.rank == 0:
+            log.warning(_BUFFERED, type(self._source).__name__, ", ".join(buffered))
 
     # ------------------------------------------------------------------ where the source stands
 

@@ -64,6 +64,7 @@ def wrap(runtime: Runtime, function: Callable[P, R]) -> Callable[P, R]:
         agent, name = state.agent, function.__qualname__
         run = runtime.mistakes.watched(functools.partial(function, *args, **kwargs), function.__name__)
         runtime.forgotten.entered(function, (*runtime.after_step.callbacks, runtime.streams.from_script))
+        runtime.again.entered()
         socket = state.environment.agent_socket
         with compiled.by_call_alone(socket), compiling.declared(state.progress, state.times):
             return alone.run(runtime, name, run) if agent is None else _Loop(runtime, agent, name, run).run()
@@ -81,8 +82,7 @@ class _Loop:
         self._barrier, self._result = Barrier(runtime, agent, name), None
         self._returned = False  # this process ran the function itself: the result is its own
         self._apart = False  # some rank of the generation has not reached this function yet
-        self._entered = False  # state of this function was restored in this process ...
-        self._entered_by_some = False  # ... or in some rank of the generation
+        self._entered = False  # state of this function was restored in this process
         self._breaks = (0, 0)  # (step, breaks there while no interrupt had come)
         self._before = 0  # ranks of the generation before, if this process was in it, else of this one
 
@@ -143,6 +143,7 @@ class _Loop:
     def _go_through(self, formation: Formation) -> None:
         known = self._state.functions
         if not known.over(self._number):
+            self._runtime.again.called()
             try:
                 self._result = self._run()
             finally:
@@ -196,7 +197,7 @@ class _Loop:
     def _begin_state(self, joined: Joined) -> None:
         """Restore the state now, or arrange that it is restored once the function has tracked its objects."""
         state, formation, port = self._state, joined.formation, joined.port
-        state.functions.behind, self._apart, self._entered_by_some = False, joined.apart, joined.entered
+        state.functions.behind, self._apart, state.entry.first = False, joined.apart, joined.first
         joining.lift(state)
         if not state.functions.over(self._number):
             self._runtime.formations.formed()
@@ -266,7 +267,7 @@ class _Loop:
     def _begins(self, resume: Resume) -> bool:
         """Whether a later function begins with what each script has built. If some rank has begun it already,
         that rank may have trained since: then the first state comes from the snapshot taken of it."""
-        whole = not (resume.sources or self._apart or self._entered_by_some)
+        whole = not (resume.sources or self._apart or self._state.entry.first >= 0)
         return bool(self._number) and resume.step == self._state.functions.base and whole
 
     # ------------------------------------------------------------------ out of a generation

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 _DIGEST_BYTES = 7
 
 
-def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, bool]:
+def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, int]:
     """Agree among all ranks on which functions are over in the state that the generation restores.
 
-    Returns two facts: whether some rank has not reached the running function yet; and whether some rank has
-    restored a state of that function, as this rank has if `entered`."""
+    Returns two facts: whether some rank has not reached the running function yet; and the first rank that has
+    restored a state of that function before, as this rank has if `entered` (-1: none has)."""
     known = state.functions
     text = max(known.text(), _found(state, resume), key=lambda each: len(functions.parse(each)))
     if state.world_size == 1:
         known.learn(text, resume.step)
-        return False, entered
+        return False, 0 if entered else -1
     data = text.encode()
     absent = int(known.behind or len(known.finished) < len(functions.parse(text)))
     device = carrier(state.backend, state.device)
@@ -52,7 +52,8 @@ def agree(state: RankState, resume: Resume, *, entered: bool) -> tuple[bool, boo
         dist.broadcast(content, giver)
         text = bytes(content.cpu().tolist()).decode()
     known.learn(text, resume.step)
-    return any(each[2] or each[0] < most for each in rows), any(each[3] for each in rows)
+    first = next((rank for rank, each in enumerate(rows) if each[3]), -1)
+    return any(each[2] or each[0] < most for each in rows), first
 
 
 def _found(state: RankState, resume: Resume) -> str:

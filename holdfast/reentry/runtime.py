@@ -17,6 +17,7 @@ from holdfast.anatomy.facts import FactsWriter
 from holdfast.anatomy.memory import used
 from holdfast.anatomy.phases import COMMUNICATION
 from holdfast.anatomy.recorder import StepRecorder
+from holdfast.clean.again.made_again import CalledAgain
 from holdfast.clean.forgotten import ForgottenState
 from holdfast.clean.guard import Guard
 from holdfast.data import drawn
@@ -109,6 +110,7 @@ class Runtime:
         self.forgotten = ForgottenState(
             state.tracked, self.streams.placed, functools.partial(self.streams.from_script, "has_workers")
         )
+        self.again = CalledAgain(state, self.forgotten)
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)

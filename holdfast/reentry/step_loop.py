@@ -45,6 +45,10 @@ class StepLoop:
         if state.times.on and state.times.gpu is None and state.device.type == "cuda":
             state.times.gpu = GpuTimes(PHASES)
         self._number = state.times.begin()
+        first = state.entry.first == state.rank
+        self._runtime.again.steps_begin(
+            seeded=self._seed is not None, left=self.left(), first=first, tells=self._tells
+        )
         if self._tells:
             self._runtime.forgotten.begin()
 
@@ -97,6 +101,7 @@ class StepLoop:
         runtime.profiler.end_step()
         state.times.complete(state.completed - 1, state.generation, runtime.streams.taken)
         if state.agent is not None:
+            runtime.again.step_ended(tells=self._tells)
             runtime.forgotten.step_ended(tells=self._tells)
 
     def leave(self) -> None:

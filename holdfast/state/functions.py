@@ -49,7 +49,7 @@ class Joined:
     begun: float
     formed: float
     apart: bool = False  # some rank has not reached the function that runs yet
-    entered: bool = False  # some rank has restored a state of the function that runs
+    first: int = -1  # the first rank that has restored a state of that function before; -1: none has
 
 
 class Functions:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.own_generators import LeftOut
+from holdfast.data.left_out import Buffers, LeftOut
 from holdfast.data.seeding import PreservedGenerators, Seeded, Tag, Wanted
 
 if TYPE_CHECKING:
@@ -154,3 +154,31 @@ def test_a_generator_that_a_stream_draws_from_and_leaves_out_of_its_state_is_nam
     assert left_out(Stream(kept=False), 5) == ["rng"]
     assert left_out(Local(kept=True), 5) == ["shuffle"]
     assert not left_out(Stream(kept=True), 5)
+
+
+class Shuffled(Stream):
+    """One that waits for some samples, and gives one of them. `kept`: its state has those."""
+
+    def __init__(self, *, kept: bool) -> None:
+        super().__init__(kept=True)
+        self.holds, self.waiting, self.shards = kept, list[float](), ["a", "b"]
+
+    def __iter__(self) -> Iterator[float]:
+        for each in super().__iter__():
+            self.waiting.append(each)
+            if len(self.waiting) > 3:
+                yield self.waiting.pop(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | ({"waiting": list(self.waiting)} if self.holds else {})
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_buffer_of_a_stream_that_its_state_leaves_out_is_named_once(kept: bool) -> None:
+    stream, looking, found = Shuffled(kept=kept), Buffers(), list[str]()
+    samples, other = iter(stream), iter(Shuffled(kept=kept))
+    for _ in range(5):
+        looking.before(stream, samples)
+        assert next(samples) == next(other)
+        found += looking.after(stream.state_dict)
+    assert found == ([] if kept else ["waiting"])

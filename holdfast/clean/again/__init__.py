@@ -1,0 +1,1 @@
+"""What an elastic function does again each time it is called, before its steps."""

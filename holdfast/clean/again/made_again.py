@@ -1,0 +1,303 @@
+"""Tell what a function makes before its steps that comes out differently when it is called again.
+
+After a failure an elastic function is called again, with the state that training has come to. What it makes
+before its steps from that state is then another thing: a copy of the weights that was a reference, the first
+rate of an optimizer, the loss at the start. What it changes of lasting objects (`config.batch //= n`) is
+changed twice in a process that lives, and once in one that replaces a dead one.
+
+Theory of operation. Where the steps begin for the first time, a few bytes of each variable of the running
+functions are noted; a process that lives compares them with those of each later time. Lasting objects are
+looked at where the function is called again, and where its steps begin. Copies of tracked weights are found
+at the first time already, by their values. Numbers that follow the session (`session.step`) or a clock are
+left out, by the text, and so is all where this process has got another rank."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from holdfast.clean import loop_locals, restarting
+from holdfast.clean.again.registered import Registered
+from holdfast.clean.forgotten import shown
+from holdfast.clean.reach import PLAIN, reached
+from holdfast.clean.samples import VALUES, bits_of, changed, root_of
+from holdfast.state import modes
+from holdfast.state.randomness import GeneratorsAtStart
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Hashable, Iterator
+    from types import FrameType
+
+    from holdfast.clean.forgotten import ForgottenState
+    from holdfast.state.tracked import TrackedState
+
+_PLACES = frozenset({"step", "data_step", "generation", "rank", "world_size", "layout"})
+"""Attributes of the session that differ from one call to the next."""
+_FIRST, _APART, _KEPT = 2, 16, 4
+"""The first loops over steps of a function are looked at; later ones, if so many steps lie between; and so
+many of them are remembered."""
+_CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
+_OTHER = (
+    "%s was called again after a failure, and what it makes before its steps is not what it was: %s%s. If "
+    "the steps depend on it, the training comes out differently. Make it before the function is called, "
+    "where the weights are those of the beginning; or keep it in what is tracked (a module, a buffer, an "
+    "object with state_dict and load_state_dict)"
+)
+_TWICE = (
+    "%s was called again after a failure, and has changed once more before its steps: %s%s. A process that "
+    "replaces a dead rank changes it once. If the steps depend on it, the training comes out differently. "
+    "Change it before the function is called, or set it to the same value each time"
+)
+_COPIED = (
+    "%s makes copies of tracked weights before its steps: %s%s. After a failure it is called again, with the "
+    "weights that training has come to, and copies those. Make such copies before the function is called; "
+    "those that the steps change, track"
+)
+_HELD = (
+    "copies of the weights with which the training begins are kept, and not tracked: %s%s. A process that "
+    "takes a dead rank's place makes them of the weights that training has come to. Make them before the "
+    "training (in __init__), where the weights are those of the beginning"
+)
+Weights = dict[Any, set[bytes]]
+"""Some values of the tensors of each shape and type."""
+log = logging.getLogger("holdfast.sdk")
+
+
+class CalledRank(Protocol):
+    """What is asked of this process's state."""
+
+    rank: int
+    world_size: int
+    completed: int
+    seed: int | None
+    tracked: TrackedState
+    agent: Any
+    entry: Any
+
+
+class CalledAgain:
+    """What the elastic function that is running does before its steps, in each of its generations."""
+
+    def __init__(self, state: CalledRank, forgotten: ForgottenState) -> None:
+        self._state, self._forgotten = state, forgotten
+        self._registered = Registered(state.tracked)
+        self._random: GeneratorsAtStart | None = None  # where it was entered, with no state restored
+        self._random_after: GeneratorsAtStart | None = (
+            None  # what the steps go on with, if they are not seeded
+        )
+        self._times = 0  # that its steps have begun in this process
+        self._loop = 0  # the number of the next loop over steps in this generation
+        self._looked = 0  # the steps that were complete at the newest look
+        # By rank, world size and number of the loop: what there was where it began first.
+        self._first: dict[tuple[int, int, int], dict[str, Hashable]] = {}
+        self._lasting: dict[str, Hashable] | None = None
+        self._clocks: list[float] = []  # where it was called last
+        self._there: list[Any] = []  # what a framework's script held before the training
+        self._weights: Weights = {}  # with which it began, until its first step is over
+        self._told: set[tuple[str, str]] = set()  # texts, and what they named
+
+    def entered(self) -> None:
+        """An elastic function is entered: its generations follow."""
+        self._registered.forget()
+        self._random, self._times, self._first = GeneratorsAtStart(), 0, {}
+
+    def called(self) -> None:
+        """A generation calls the function. What it draws before its steps are the same numbers each time."""
+        if self._random is not None:
+            self._random_after = GeneratorsAtStart()
+            self._random.restore()
+        self._registered.called()
+        self._clocks = [clock() for clock in _CLOCKS]
+        self._lasting = self._forgotten.lasting() if self._times and self._looks else None
+        if not self._looks and not self._times:
+            self._there = [each for _, each in self._held()]
+        self._loop = 0
+
+    @property
+    def _looks(self) -> bool:
+        return self._forgotten.things is None
+
+    def steps_begin(self, *, seeded: bool, left: bool, first: bool, tells: bool) -> None:
+        """A loop over steps begins. `seeded`: each of them is. `left`: there are some; a function that is
+        called again comes through the loops that are over. `first`: this rank is the first that has been here
+        before, and tells what it finds. `tells`: it tells of the script's mistakes."""
+        loop, self._loop = self._loop, self._loop + 1
+        if loop == 0:
+            self._registered.steps_begin()
+            self._times += 1
+        if not self._looks and self._times == 1 and loop == 0:
+            self._weights = _weights(self._state.tracked.modules)
+            self._tell_held(tells=tells)
+        if not left:
+            return
+        after, self._random_after = self._random_after, None
+        if after is not None and not seeded and not (self._inside and self._state.seed is None):
+            after.restore()
+        if self._looks and self._state.agent is not None and self._is_due(loop):
+            self._look(loop, first=first, tells=tells)
+
+    def step_ended(self, *, tells: bool) -> None:
+        """A step has ended."""
+        if self._weights:
+            self._tell_held(tells=tells)
+            self._weights, self._there = {}, []
+
+    def _held(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Tensors that a script's objects hold which a framework calls, but for those of tracked objects."""
+        things = self._forgotten.things() if self._forgotten.things is not None else []
+        kept = {each for module in self._state.tracked.modules for each in modes.storages(module)}
+        held = {type(each).__name__: each for each in things if not isinstance(each, torch.nn.Module)}
+        for name, each in reached((), set(), held):
+            if type(each) in _COPYING and not _is_kept(each, kept):
+                yield name, each
+
+    def _tell_held(self, *, tells: bool) -> None:
+        """Tell of copies of the weights with which the training began that were not there before."""
+        there = set(map(id, self._there))
+        own = {name: each for name, each in self._held() if id(each) not in there}
+        names = [name for name in _copies(own, self._weights, ()) if (_HELD, root_of(name)) not in self._told]
+        self._told.update((_HELD, root_of(name)) for name in names)
+        if tells and names:
+            log.warning(_HELD, *shown(names))
+
+    @property
+    def _inside(self) -> bool:
+        return bool(self._state.entry.tracks_inside)
+
+    def _is_due(self, loop: int) -> bool:
+        """Whether to look: not at each of many short loops."""
+        before, done = self._looked, self._state.completed
+        if loop >= _FIRST and 0 <= done - before < _APART:
+            return False
+        self._looked = done
+        return True
+
+    def _look(self, loop: int, *, first: bool, tells: bool) -> None:
+        own = dict(self._own())
+        kept = {each for module in self._state.tracked.modules for each in modes.storages(module)}
+        if tells and self._times == 1 and loop < _FIRST and not self._inside:
+            self._tell(_COPIED, list(_copies(own, _weights(self._state.tracked.modules), kept)))
+        before, self._lasting = self._lasting or {}, None
+        after = self._forgotten.lasting() if before else {}
+        twice = [name for name in changed(before, after) if not _is_time(after[name], self._clocks)]
+        if self._times > 1:
+            self._forgotten.excuse(twice)
+        now = {name: bits for name, each in own.items() if (bits := _bits(each, kept)) is not None}
+        at = (self._state.rank, self._state.world_size, loop)
+        if first and at in self._first:
+            self._tell(_OTHER, changed(self._first[at], now))
+            self._tell(_TWICE, twice)
+        self._first.setdefault(at, now)
+        for old in list(self._first)[:-_KEPT]:
+            del self._first[old]
+
+    def _own(self) -> Iterator[tuple[str, Any]]:
+        """What the running functions have made, and no longer what has lasted."""
+        lasting = self._forgotten.reachable()  # held, so that no id is another object's meanwhile
+        variables: dict[str, Any] = {}
+        for at, (frame, values) in enumerate(self._forgotten.made()):
+            following = _following(frame)
+            own = {*frame.f_code.co_varnames, *frame.f_code.co_cellvars} - following
+            if at == 0:
+                count = frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount
+                given = {name: values.get(name) for name in frame.f_code.co_varnames[:count]}
+                lasting += [each for _, each in reached((), (), given)]
+            variables |= {name: each for name, each in values.items() if name in own}
+        known = {id(each) for each in lasting if type(each) not in PLAIN}
+        for name, each in reached((), known, {k: v for k, v in variables.items() if id(v) not in known}):
+            if id(each) not in known and type(each) not in (str, bytes):
+                yield name, each
+
+    def _tell(self, text: str, names: list[str]) -> None:
+        new = [name for name in names if (text, root_of(name)) not in self._told]
+        self._told.update((text, root_of(name)) for name in new)
+        if new:
+            log.warning(text, self._forgotten.entered_function.__name__, *shown(new))
+
+
+def _following(frame: FrameType) -> set[str]:
+    """Variables of a function that follow from the session or from a clock, by its text."""
+    tree, _ = loop_locals.text_of(frame.f_code)
+    found: set[str] = set()
+    if tree is None:
+        return found
+    assigned = [each for each in ast.walk(tree) if isinstance(each, ast.Assign | ast.AnnAssign)]
+    while True:
+        before = len(found)
+        for each in assigned:
+            if each.value is not None and _follows(each.value, found):
+                targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+                found |= {
+                    name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+                }
+        if len(found) == before:
+            return found
+
+
+def _follows(value: ast.expr, known: Container[str]) -> bool:
+    for each in ast.walk(value):
+        if isinstance(each, ast.Attribute) and each.attr in _PLACES:
+            return True
+        if isinstance(each, ast.Name) and each.id in known:
+            return True
+        called = restarting.called_name(each) if isinstance(each, ast.Call) else ""
+        if called.removesuffix("_ns") in loop_locals.CLOCKS:
+            return True
+    return False
+
+
+def _is_time(bits: Hashable, since: list[float]) -> bool:
+    """Whether this is a number that a clock has given since then."""
+    if not isinstance(bits, tuple) or bits[0] not in (int, float):
+        return False
+    number = float(bits[1])
+    values = number, number / 1e9
+    return any(then <= each <= clock() for then, clock in zip(since, _CLOCKS, strict=True) for each in values)
+
+
+def _bits(value: Any, kept: Container[int]) -> Hashable:
+    if isinstance(value, torch.Tensor):
+        return None if _is_kept(value, kept) else (tuple(value.shape), _some(value))
+    return bits_of(value, kept)
+
+
+def _is_kept(tensor: torch.Tensor, kept: Container[int]) -> bool:
+    return tensor.layout is not torch.strided or tensor.is_nested or modes.storage(tensor) in kept
+
+
+def _some(tensor: torch.Tensor) -> bytes:
+    """Some values of a tensor, wherever it is."""
+    flat = tensor.detach().reshape(-1)
+    some = flat[:: max(flat.numel() // VALUES, 1)][:VALUES].cpu().contiguous()
+    return bytes(some.view(torch.uint8).tolist())
+
+
+def _weights(tracked: list[torch.nn.Module]) -> Weights:
+    found: Weights = {}
+    for module in tracked:
+        for each in module.parameters():
+            if each.numel() > 1 and each.layout is torch.strided:
+                found.setdefault((each.shape, each.dtype), set()).add(_some(each))
+    return found
+
+
+def _copies(own: dict[str, Any], weights: Weights, kept: Container[int]) -> Iterator[str]:
+    """The names of tensors that have the values of a tracked one and are another one. Those that are the same
+    everywhere say nothing."""
+    for name, value in own.items():
+        alike = weights.get((value.shape, value.dtype)) if type(value) in _COPYING else None
+        if alike and not _is_kept(value, kept):
+            some = _some(value)
+            if some in alike and len({*_words(some, value.element_size())}) > 1:
+                yield name
+
+
+_COPYING = (torch.Tensor, torch.nn.Parameter)
+
+
+def _words(data: bytes, size: int) -> Iterator[bytes]:
+    return (data[at : at + size] for at in range(0, len(data), size))
