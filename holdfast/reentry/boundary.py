@@ -55,6 +55,9 @@ def _conclude(runtime: Runtime, agent: AgentClient, now_ns: int) -> None:
             runtime.requests.step_ended()
         state.progress.show("between")
     elif _is_due(state):
+        holds = state.environment.holds
+        if holds is not None and holds.holding(state.completed):  # who holds it waits for the checkpoint
+            state.letting_go.force(state.completed)
         state.progress.show("snapshot")
         with state.times.within(SNAPSHOT):
             _take_snapshot(runtime, agent)

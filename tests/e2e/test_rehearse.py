@@ -23,6 +23,17 @@ session.track(model=model, optimizer=optimizer)
 KIND = "@KIND@"
 taken = 0
 
+class Seen:
+    mean = torch.zeros(8)
+    def state_dict(self):
+        return {"mean": self.mean}
+    def load_state_dict(self, state):
+        self.mean = state["mean"]
+
+seen = Seen()
+if KIND == "tracks":  # what each rank has for itself: the ranks decide which snapshots are offered
+    session.track(seen=seen, per_rank=True)
+
 @session.elastic
 def train():
     global taken
@@ -31,7 +42,10 @@ def train():
         time.sleep(0.02)
         scale = taken if KIND == "forgets" else 1.0
         taken += 1
-        loss = ddp(torch.randn(4, 8)).square().mean() * scale
+        rows = torch.randn(4, 8)
+        if KIND == "tracks":
+            seen.mean = seen.mean.lerp(rows.mean(0), 0.1)
+        loss = ddp(rows - seen.mean).square().mean() * scale
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
