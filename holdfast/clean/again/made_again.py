@@ -6,10 +6,11 @@ rate of an optimizer, the loss at the start. What it changes of lasting objects 
 changed twice in a process that lives, and once in one that replaces a dead one.
 
 Theory of operation. Where the steps begin for the first time, a few bytes of each variable of the running
-functions are noted; a process that lives compares them with those of each later time. Lasting objects are
-looked at where the function is called again, and where its steps begin. Copies of tracked weights are found
-at the first time already, by their values. Numbers that follow the session (`session.step`) or a clock are
-left out, by the text, and so is all where this process has got another rank."""
+functions are noted; a process that lives compares them with those of each later time, and one that takes a
+dead rank's place begins with its second time. Lasting objects are looked at where the function is called
+again, and where its steps begin. Copies of tracked weights are found at the first time already, by their
+values. Numbers that follow the session (`session.step`) or a clock are left out, by the text, and so is all
+where this process has got another rank."""
 
 from __future__ import annotations
 
@@ -129,7 +130,7 @@ class CalledAgain:
         if loop == 0:
             self._registered.steps_begin()
             self._times += 1
-        if not self._looks and self._times == 1 and loop == 0:
+        if not self._looks and self._times == 1 and loop == 0 and not self._joins:
             self._weights = _weights(self._state.tracked.modules)
             self._tell_held(tells=tells)
         if not left:
@@ -137,7 +138,7 @@ class CalledAgain:
         after, self._random_after = self._random_after, None
         if after is not None and not seeded and not (self._inside and self._state.seed is None):
             after.restore()
-        if self._looks and self._state.agent is not None and self._is_due(loop):
+        if self._looks and self._state.agent is not None and not self._joins and self._is_due(loop):
             self._look(loop, first=first, tells=tells)
 
     def step_ended(self, *, tells: bool) -> None:
@@ -163,6 +164,12 @@ class CalledAgain:
         self._told.update((_HELD, root_of(name)) for name in names)
         if tells and names:
             log.warning(_HELD, *shown(names))
+
+    @property
+    def _joins(self) -> bool:
+        """Whether this process takes a dead rank's place just now. Then the others wait for it, and know what
+        was there at the beginning; reading the function's text takes it tens of milliseconds."""
+        return self._times == 1 and self._state.entry.first >= 0
 
     @property
     def _inside(self) -> bool:
