@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.cli.flags.credentials import coordinator
 from controlplane.cli.local.layout import ONCE, LocalPaths, state_root
+from holdfast import removal
 from holdfast.pids import born
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ def tell_where(layout: LocalPaths) -> None:
     links = root / ELSEWHERE
     try:
         links.mkdir(parents=True, exist_ok=True, mode=0o700)
+        removal.claim(links)
         for link in links.iterdir():
-            if not (link / "cluster.json").exists():
-                link.unlink(missing_ok=True)
+            if link.is_symlink() and not (link / "cluster.json").exists():
+                removal.file(link)
         with contextlib.suppress(FileExistsError):
             (links / layout.cluster).symlink_to(layout.state)
     except OSError as error:
@@ -49,7 +51,7 @@ def forget(layout: LocalPaths) -> None:
     root = state_root()
     if root is not None:
         with contextlib.suppress(OSError):  # then its card is gone, and nothing is found there
-            (root / ELSEWHERE / layout.cluster).unlink()
+            removal.file(root / ELSEWHERE / layout.cluster)
 
 
 def local_runs() -> list[tuple[str, str]]:

@@ -102,7 +102,9 @@ def test_links_of_killed_runs_are_passed_over_and_go(states: Path, tmp_path: Pat
     (dead.state / "cluster.json").unlink()
     assert local_runs() == []
     tell_where(layout(tmp_path / "other"))
-    assert [link.readlink() for link in (states / ELSEWHERE).iterdir()] == [tmp_path / "other"]
+    assert [link.readlink() for link in (states / ELSEWHERE).iterdir() if link.is_symlink()] == [
+        tmp_path / "other"
+    ]
 
 
 def test_a_state_among_all_states_needs_no_link(states: Path) -> None:

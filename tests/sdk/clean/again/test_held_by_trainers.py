@@ -29,7 +29,7 @@ def test_copies_are_named_that_the_training_makes(caplog: pytest.LogCaptureFixtu
     tracked.add("model", model)
     callback, forgotten = Distilling(model), ForgottenState(tracked)
     forgotten.things = lambda: [callback]
-    entry = SimpleNamespace(tracks_inside=False)
+    entry = SimpleNamespace(tracks_inside=False, first=-1)
     state: Any = SimpleNamespace(
         tracked=tracked, rank=0, world_size=2, completed=0, seed=0, agent=object(), entry=entry
     )
