@@ -34,7 +34,11 @@ class Holds:
     def holding(self, completed: int) -> bool:
         """Whether a step may not begin yet, after so many complete ones. A step at which gradients cross the
         boundary is not held, so an earlier one counts as well."""
-        return any(step <= completed and not self._file(step).exists() for step in self.steps)
+        return bool(self.held(completed))
+
+    def held(self, completed: int) -> list[int]:
+        """The steps at which training is held after so many complete ones."""
+        return [step for step in self.steps if step <= completed and not self._file(step).exists()]
 
     def release(self, step: int) -> None:
         """Let training go on behind this step."""

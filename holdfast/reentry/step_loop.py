@@ -14,7 +14,7 @@ from holdfast.agreement import generators
 from holdfast.anatomy.gpu import GpuTimes
 from holdfast.anatomy.phases import PHASES
 from holdfast.errors import SessionError
-from holdfast.reentry import misuse, stepping
+from holdfast.reentry import misuse, snapshotting, stepping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,8 +88,10 @@ class StepLoop:
         if state.guard.carries or not holds.holding(state.completed):
             return
         with state.progress.phase("evaluate", None):  # not a step: it may take long
-            while holds.holding(state.completed):
+            while held := holds.held(state.completed):
                 state.check_interrupted()
+                if state.agent is not None and any(map(state.spacing.due_in_any_case, held)):
+                    snapshotting.last(state, state.agent)  # its checkpoint is waited for
                 time.sleep(_HOLD_LOOK_S)
 
     def end(self) -> None:

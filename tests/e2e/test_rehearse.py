@@ -66,7 +66,7 @@ def rehearsed(folder: Path, kind: str, *flags: str) -> tuple[int, dict[str, Any]
 
 
 def test_a_script_that_tracks_what_its_steps_need_comes_out_the_same(tmp_path: Path) -> None:
-    code, result, shown = rehearsed(tmp_path, "tracks")
+    code, result, shown = rehearsed(tmp_path, "tracks", "--nnodes", "2", "--nproc-per-node", "1")
     assert code == 0, shown
     assert result["exact"] and result["step"] == 20 and result["tensors"] >= 6
     assert [row["kill"].split()[3] for row in result["kills"]] == ["1", "0", "1"]
