@@ -78,6 +78,7 @@ class CalledRank(Protocol):
     tracked: TrackedState
     agent: Any
     entry: Any
+    functions: Any
 
 
 class CalledAgain:
@@ -86,10 +87,9 @@ class CalledAgain:
     def __init__(self, state: CalledRank, forgotten: ForgottenState) -> None:
         self._state, self._forgotten = state, forgotten
         self._registered = Registered(state.tracked)
-        self._random: GeneratorsAtStart | None = None  # where it was entered, with no state restored
-        self._random_after: GeneratorsAtStart | None = (
-            None  # what the steps go on with, if they are not seeded
-        )
+        self._random: GeneratorsAtStart | None = None  # with what it draws before its steps
+        # With what its steps go on, if they are not seeded and not its first ones.
+        self._random_after: GeneratorsAtStart | None = None
         self._times = 0  # that its steps have begun in this process
         self._loop = 0  # the number of the next loop over steps in this generation
         self._looked = 0  # the steps that were complete at the newest look
@@ -110,6 +110,8 @@ class CalledAgain:
         """A generation calls the function. What it draws before its steps are the same numbers each time."""
         if self._random is not None:
             self._random_after = GeneratorsAtStart()
+            if self._begins and not self._times:  # with what it was given for that, if anything
+                self._random = self._random_after
             self._random.restore()
         self._registered.called()
         self._clocks = [clock() for clock in _CLOCKS]
@@ -136,7 +138,8 @@ class CalledAgain:
         if not left:
             return
         after, self._random_after = self._random_after, None
-        if after is not None and not seeded and not (self._inside and self._state.seed is None):
+        drawn_inside = self._inside and self._state.seed is None
+        if after is not None and not (seeded or drawn_inside or self._begins):
             after.restore()
         if self._looks and self._state.agent is not None and not self._joins and self._is_due(loop):
             self._look(loop, first=first, tells=tells)
@@ -164,6 +167,12 @@ class CalledAgain:
         self._told.update((_HELD, root_of(name)) for name in names)
         if tells and names:
             log.warning(_HELD, *shown(names))
+
+    @property
+    def _begins(self) -> bool:
+        """Whether no step of the function is complete: what it has drawn or seeded is what its steps begin
+        with."""
+        return bool(self._state.completed == self._state.functions.base)
 
     @property
     def _joins(self) -> bool:

@@ -31,7 +31,14 @@ def test_copies_are_named_that_the_training_makes(caplog: pytest.LogCaptureFixtu
     forgotten.things = lambda: [callback]
     entry = SimpleNamespace(tracks_inside=False, first=-1)
     state: Any = SimpleNamespace(
-        tracked=tracked, rank=0, world_size=2, completed=0, seed=0, agent=object(), entry=entry
+        tracked=tracked,
+        rank=0,
+        world_size=2,
+        completed=0,
+        seed=0,
+        agent=object(),
+        entry=entry,
+        functions=SimpleNamespace(base=0),
     )
     again = CalledAgain(state, forgotten)
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
