@@ -312,6 +312,7 @@ class _Loop:
         self._runtime.requests.end()
         if state.entry.tracks_inside:
             leaving.stow(state)
+            self._runtime.again.release()
         values = (state.generation, state.completed, error)
         recovery_log.write(self._agent, logging.INFO, "left generation %d at step %d: %s", *values)
         if again:

@@ -30,7 +30,7 @@ from holdfast.state import modes
 from holdfast.state.randomness import GeneratorsAtStart
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterator
+    from collections.abc import Container, Hashable, Iterable, Iterator
     from types import FrameType
 
     from holdfast.clean.forgotten import ForgottenState
@@ -120,6 +120,10 @@ class CalledAgain:
             self._there = [each for _, each in self._held()]
         self._loop = 0
 
+    def release(self) -> None:
+        """Objects are tracked no more, and are to be freed."""
+        self._registered.release()
+
     @property
     def _looks(self) -> bool:
         return self._forgotten.things is None
@@ -153,18 +157,21 @@ class CalledAgain:
     def _held(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Tensors that a script's objects hold which a framework calls, but for those of tracked objects."""
         things = self._forgotten.things() if self._forgotten.things is not None else []
-        kept = {each for module in self._state.tracked.modules for each in modes.storages(module)}
+        kept = self._kept()
         held = {type(each).__name__: each for each in things if not isinstance(each, torch.nn.Module)}
         for name, each in reached((), set(), held):
             if type(each) in _COPYING and not _is_kept(each, kept):
                 yield name, each
 
+    def _kept(self) -> set[int]:
+        """The addresses of the memory of tracked modules."""
+        return {each for module in self._state.tracked.modules for each in modes.storages(module)}
+
     def _tell_held(self, *, tells: bool) -> None:
         """Tell of copies of the weights with which the training began that were not there before."""
         there = set(map(id, self._there))
         own = {name: each for name, each in self._held() if id(each) not in there}
-        names = [name for name in _copies(own, self._weights, ()) if (_HELD, root_of(name)) not in self._told]
-        self._told.update((_HELD, root_of(name)) for name in names)
+        names = self._new(_HELD, _copies(own, self._weights, ()))
         if tells and names:
             log.warning(_HELD, *shown(names))
 
@@ -193,8 +200,7 @@ class CalledAgain:
         return True
 
     def _look(self, loop: int, *, first: bool, tells: bool) -> None:
-        own = dict(self._own())
-        kept = {each for module in self._state.tracked.modules for each in modes.storages(module)}
+        own, kept = dict(self._own()), self._kept()
         if tells and self._times == 1 and loop < _FIRST and not self._inside:
             self._tell(_COPIED, list(_copies(own, _weights(self._state.tracked.modules), kept)))
         before, self._lasting = self._lasting or {}, None
@@ -229,10 +235,14 @@ class CalledAgain:
                 yield name, each
 
     def _tell(self, text: str, names: list[str]) -> None:
+        if new := self._new(text, names):
+            log.warning(text, self._forgotten.entered_function.__name__, *shown(new))
+
+    def _new(self, text: str, names: Iterable[str]) -> list[str]:
+        """Those that this text has not named yet. They count as named from now on."""
         new = [name for name in names if (text, root_of(name)) not in self._told]
         self._told.update((text, root_of(name)) for name in new)
-        if new:
-            log.warning(text, self._forgotten.entered_function.__name__, *shown(new))
+        return new
 
 
 def _following(frame: FrameType) -> set[str]:

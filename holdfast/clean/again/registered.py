@@ -10,6 +10,7 @@ function is called again, and comes back if the function does not put another on
 from __future__ import annotations
 
 import functools
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,6 +95,13 @@ class Registered:
                 put.append(method)
         self._methods = put
 
+    def release(self) -> None:
+        """Release what is tracked no more: models that the function builds anew each time must be freed."""
+        places = {id(hooks) for _, hooks in self._places()}
+        self._hooks = [each for each in self._hooks if id(each.hooks) in places]
+        holders = set(map(id, self._holders()))
+        self._methods = [each for each in self._methods if id(each.holder) in holders]
+
     def _found(self) -> Iterator[_Hook]:
         for holder, hooks in self._places():
             for key, hook in list(hooks.items()) if hooks else ():
@@ -109,12 +117,15 @@ class Registered:
         for optimizer in self._tracked.optimizers:
             yield from ((optimizer, getattr(optimizer, name, None)) for name in _OF_OPTIMIZERS)
 
+    def _holders(self) -> Iterator[Any]:
+        return chain(self._parts(), self._tracked.optimizers)
+
     def _parts(self) -> Iterator[torch.nn.Module]:
         return (part for module in self._tracked.modules for part in module.modules())
 
     def _put(self) -> Iterator[_Method]:
         """Methods that objects have of their own, in the place of those of their classes."""
-        for holder in (*self._parts(), *self._tracked.optimizers):
+        for holder in self._holders():
             for name, value in list(vars(holder).items()):
                 if callable(value) and callable(getattr(type(holder), name, None)):
                     yield _Method(holder, name, value)

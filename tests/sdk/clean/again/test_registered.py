@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from typing import Any
 
 import torch
@@ -115,3 +117,22 @@ def test_another_function_finds_what_is_there() -> None:
     called.call(function)
     called.registered.forget()
     assert called.call(function) == 4, "as in a script without failures that calls it twice"
+
+
+def test_a_model_that_is_tracked_no_more_is_freed() -> None:
+    """A function that builds its model itself builds another one: two do not fit on a device."""
+    tracked = TrackedState()
+    registered = Registered(tracked)
+    for _ in range(2):
+        registered.called()
+        model = torch.nn.Linear(1, 1)
+        tracked.add("model", model)
+        model.register_forward_hook(doubled)
+        model.forward = functools.partial(torch.nn.Linear.forward, model)  # type: ignore[method-assign]
+        registered.steps_begin()
+        held = weakref.ref(model)
+        tracked.objects.clear()
+        del model
+        registered.release()
+        gc.collect()
+        assert held() is None
