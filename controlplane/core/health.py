@@ -138,15 +138,19 @@ def _incidents(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 
 
 def _each(
-    kind: str, pairs: Callable[[HealthFacts], tuple[tuple[str, str], ...]], *, jobs: bool = False
+    kind: str,
+    pairs: Callable[[HealthFacts], tuple[tuple[str, str], ...]],
+    *,
+    jobs: bool = False,
+    level: Level = Level.DEGRADED,
 ) -> Rule:
     """A rule that makes one finding of each pair. `jobs`: the subjects are jobs, else nodes."""
 
     def rule(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
         return [
-            Finding(kind, Level.DEGRADED, subject, reason, subject)
+            Finding(kind, level, subject, reason, subject)
             if jobs
-            else Finding(kind, Level.DEGRADED, subject, reason, place=(("node", subject),))
+            else Finding(kind, level, subject, reason, place=(("node", subject),))
             for subject, reason in pairs(facts)
         ]
 
@@ -171,11 +175,6 @@ def _bad_parts(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
 def _unkept(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
     for job, found in facts.unkept:
         yield Finding(found.kind, Level.DEGRADED, job, found.reason, job, loud=found.loud)
-
-
-def _undecided(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
-    for job, reason in facts.undecided:
-        yield Finding("job_undecided", Level.CRITICAL, job, reason, job)
 
 
 def _unread(facts: HealthFacts, s: CoreSettings) -> Iterable[Finding]:
@@ -211,7 +210,7 @@ RULES: dict[str, Rule] = {
     "job_parked": _each("job_parked", lambda f: f.parked, jobs=True),
     "spares_exhausted": _each("spares_exhausted", lambda f: f.spareless, jobs=True),
     "rank_unstarted": _each("rank_unstarted", lambda f: f.unstarted, jobs=True),
-    "job_undecided": _undecided,
+    "job_undecided": _each("job_undecided", lambda f: f.undecided, jobs=True, level=Level.CRITICAL),
     "durability": _unkept,
     "node_unreplaced": _each("node_unreplaced", lambda f: f.unreplaced),
     "row_unreadable": _unread,

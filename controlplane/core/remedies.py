@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+_ETCD = "Repair etcd: look at its members, its disks and its quota."
 REMEDIES: dict[str, str] = {
     "mass_loss": "Look at the network between the coordinator and the nodes.",
-    "dcs_unavailable": "Repair etcd: look at its members, its disks and its quota.",
+    "dcs_unavailable": _ETCD,
     "nodes_lost": "Look whether these nodes and their agents run and reach the coordinator.",
     "incidents": "Read in `holdfast why` what the newest incidents have in common.",
     "node_quarantined": "Repair the node, then run `holdfast quarantine --release NODE`.",
@@ -19,7 +20,7 @@ REMEDIES: dict[str, str] = {
     "job_parked": "Bring the nodes that the job waits for, or add others.",
     "spares_exhausted": "Read the log of the spares that died, and repair what ends them.",
     "rank_unstarted": "Make room on its node where the reason says; it is tried again every 10 s.",
-    "job_undecided": "Repair etcd: look at its members, its disks and its quota.",
+    "job_undecided": _ETCD,
     "checkpoints_failing": "Look at the storage of the job: room, credentials, network.",
     "checkpoint_late": "Look in `holdfast events` what the checkpoint waits for.",
     "snapshots_failing": "Give the nodes more memory for snapshots, or have each rank hold less state.",

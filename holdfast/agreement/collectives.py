@@ -8,6 +8,7 @@ begun another one since, the step does not count. The proof does not depend on w
 from __future__ import annotations
 
 import json
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,7 +97,8 @@ def unended_in(texts: Sequence[bytes]) -> set[str] | None:
     """The groups whose newest collective has not ended, by what these recorders tell; None: of no group.
 
     A build with CUDA has a recorder for NCCL's groups and one for all others: a group is in one of them."""
-    if any(map(plainly_ended, texts)) and all(plainly_ended(text) or empty(text) for text in texts):
+    ended = list(map(plainly_ended, texts))
+    if any(ended) and all(map(operator.or_, ended, map(empty, texts))):
         return set()
     shown = [json.loads(text).get("pg_status") or {} for text in texts]
     if not any(shown):

@@ -6,8 +6,10 @@ another state, or the buffer without its last item, `state_dict` gives the same.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -22,69 +24,68 @@ _ITEMS_MAX = 1 << 14
 """Buffers with more items are not looked at."""
 
 
-class LeftOut:
-    """Finds the generators that a stream draws from and its `state_dict` leaves out. It looks at the first
-    draw, and after twice as many each time."""
+class _Looks(ABC):
+    """Looks at the first draw, and after twice as many each time, at what a draw moves."""
 
     def __init__(self) -> None:
         self._draws = 0
         self._told: set[str] = set()
-        self._own: OwnGenerators | None = None
-        self._before: dict[str, Any] = {}
+        self._due = False
 
     def before(self, source: Any, samples: Any) -> None:
         """A draw begins. `samples`: the iterator that is drawn from."""
         self._draws += 1
-        self._own = None
-        if self._draws & (self._draws - 1):
-            return
-        running = inspect.getgeneratorlocals(samples) if isinstance(samples, GeneratorType) else {}
-        own = self._own = OwnGenerators(getattr(source, "dataset", source), running)
-        own.look()
-        self._before = own.states()
-
-    def after(self, state: Callable[[], Any]) -> list[str]:
-        """A draw has ended, with a stream whose state `state` gives now. Returns those not named before."""
-        own, found = self._own, list[str]()
-        if own is None:
-            return found
-        for name, now in own.states().items():
-            shown = re.sub(r"^\[\d+\]", "", name).strip(".[]'")
-            if now != self._before[name] and shown not in self._told and own.is_left_out(name, state):
-                self._told.add(shown)
-                found.append(shown)
-        return found
-
-
-class Buffers:
-    """The lists and deques that a stream holds, or that are variables of its `__iter__`. It looks when
-    `LeftOut` does."""
-
-    def __init__(self) -> None:
-        self._draws = 0
-        self._told: set[str] = set()
-        self._found: dict[str, Any] = {}
-        self._before: dict[str, list[int]] = {}
-
-    def before(self, source: Any, samples: Any) -> None:
-        """A draw begins. `samples`: the iterator that is drawn from."""
-        self._draws += 1
-        self._found = {}
-        if self._draws & (self._draws - 1) == 0:
+        self._due = not self._draws & (self._draws - 1)
+        if self._due:
             running = inspect.getgeneratorlocals(samples) if isinstance(samples, GeneratorType) else {}
-            self._found = dict(_buffers({_STREAM: getattr(source, "dataset", source), **running}))
-        self._before = {name: list(map(id, each)) for name, each in self._found.items()}
+            self._look(getattr(source, "dataset", source), running)
 
     def after(self, state: Callable[[], Any]) -> list[str]:
         """A draw has ended, with a stream whose state `state` gives now. Returns those not named before."""
         found = []
-        for name, each in self._found.items():
-            shown = name.removeprefix(f"{_STREAM}.")
-            if shown not in self._told and list(map(id, each)) != self._before[name] and _is_out(each, state):
-                self._told.add(shown)
-                found.append(shown)
-        self._found = {}
+        for name, is_left_out in self._moved() if self._due else ():
+            if name not in self._told and is_left_out(state):
+                self._told.add(name)
+                found.append(name)
         return found
+
+    @abstractmethod
+    def _look(self, stream: Any, running: dict[str, Any]) -> None:
+        """Note what there is. `running`: the variables of the stream's `__iter__`."""
+
+    @abstractmethod
+    def _moved(self) -> Iterator[tuple[str, Callable[[Callable[[], Any]], bool]]]:
+        """What the draw has moved, by name, and whether a state leaves it out."""
+
+
+class LeftOut(_Looks):
+    """Finds the generators that a stream draws from and its `state_dict` leaves out."""
+
+    def _look(self, stream: Any, running: dict[str, Any]) -> None:
+        self._own = OwnGenerators(stream, running)
+        self._own.look()
+        self._before = self._own.states()
+
+    def _moved(self) -> Iterator[tuple[str, Callable[[Callable[[], Any]], bool]]]:
+        for name, now in self._own.states().items():
+            if now != self._before[name]:
+                shown = re.sub(r"^\[\d+\]", "", name).strip(".[]'")
+                yield shown, functools.partial(self._own.is_left_out, name)
+
+
+class Buffers(_Looks):
+    """Finds the lists and deques that a stream holds, or that are variables of its `__iter__`, and its
+    `state_dict` leaves out."""
+
+    def _look(self, stream: Any, running: dict[str, Any]) -> None:
+        self._found = dict(_buffers({_STREAM: stream, **running}))
+        self._before = {name: list(map(id, each)) for name, each in self._found.items()}
+
+    def _moved(self) -> Iterator[tuple[str, Callable[[Callable[[], Any]], bool]]]:
+        found, self._found = self._found, {}
+        for name, each in found.items():
+            if list(map(id, each)) != self._before[name]:
+                yield name.removeprefix(f"{_STREAM}."), functools.partial(_is_out, each)
 
 
 _STREAM = "the stream"

@@ -16,23 +16,19 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """The functions of torch that dump a recorder; a build has one or both."""
+_DUMPING: list[Any] = [getattr(c10d, name) for name in DUMPS if hasattr(c10d, name)]
 _APART = 1 << 32
 """Each recorder numbers its groups from 0: those of the second one are moved by so much."""
 
 
 def statuses() -> list[bytes]:
     """How far each group has come, by each recorder, without its operations."""
-    return [dump(False, True) for dump in _dumping()]
+    return [dump(False, True) for dump in _DUMPING]
 
 
 def dumps() -> list[Document]:
     """What each recorder has, in torch's own JSON. It takes milliseconds."""
-    return [json.loads(dump()) for dump in _dumping()]
-
-
-def _dumping() -> list[Any]:
-    found = (getattr(c10d, name, None) for name in DUMPS)
-    return [dump for dump in found if dump is not None]
+    return [json.loads(dump()) for dump in _DUMPING]
 
 
 def merged(documents: Sequence[Document]) -> Document:
