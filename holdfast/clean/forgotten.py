@@ -17,6 +17,7 @@ run again, another look is compared with the newest one."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import logging
@@ -120,7 +121,8 @@ class ForgottenState:
         self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
         self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
         self._own: dict[str, weakref.ref[Any] | None] = {}  # all of them that it has seen
-        self._over = False  # a look has failed: there are no more
+        self.over = False
+        """Whether a look has failed: there are no more."""
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
         """An elastic function is called."""
@@ -173,12 +175,12 @@ class ForgottenState:
     def step_ended(self, *, tells: bool = True) -> None:
         """A step has ended: look, if it is time."""
         self._steps += 1
-        if self._over or (self._steps > _FIRST and self._steps & (self._steps - 1)):
+        if self.over or (self._steps > _FIRST and self._steps & (self._steps - 1)):
             return
-        try:
-            before, self._seen = self._seen, self._look()
-        except Exception as error:  # an object of the script has run code of its own: that is no failed step
-            self._failed(error)
+        before = self._seen
+        with self.guarded():
+            self._seen = self._look()
+        if self.over or self._seen is None:
             return
         other = self._own.keys() - self._before  # variables that no look before the steps has seen
         early, once = self._first.after({k: v for k, v in self._seen.items() if variable_of(k) not in other})
@@ -190,26 +192,23 @@ class ForgottenState:
 
     def broken_off(self) -> None:
         """A step has broken off and runs again in this process: tell what it has left."""
-        if self._over or self._seen is None or self.things is not None:
+        if self.over or self._seen is None or self.things is not None:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
-        try:
+        with self.guarded():
             left = changed(self._seen, self._look(own))
-        except Exception as error:  # an object of the script has run code of its own
-            self._failed(error)
-            return
-        self._tell([name for name in left if variable_of(name) not in self._own.keys() - own], _BROKEN)
+            self._tell([name for name in left if variable_of(name) not in self._own.keys() - own], _BROKEN)
 
     def lasting(self) -> dict[str, Hashable]:
         """A look at what lasts from one call of the function to the next."""
         return self._looked({})
 
     def _looked(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
-        try:
-            return {} if self._over else self._look(own)
-        except Exception as error:  # an object of the script has run code of its own
-            self._failed(error)
-            return {}
+        found: dict[str, Hashable] = {}
+        if not self.over:
+            with self.guarded():
+                found = self._look(own)
+        return found
 
     def excuse(self, names: list[str]) -> None:
         """The function was called again: its own variables are others now, and so is what it has changed
@@ -240,9 +239,15 @@ class ForgottenState:
                 },
             )
 
-    def _failed(self, error: Exception) -> None:
-        self._over = True
-        log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Look at objects of the script: what they raise, because they run code of their own, is told and
+        ends all looks, but no step."""
+        try:
+            yield
+        except Exception as error:
+            self.over = True
+            log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
 
     def _tell_grown(self, now: dict[str, torch.Size]) -> None:
         if grown := sorted(now.keys() - self._tensors.keys()):

@@ -24,7 +24,7 @@ import torch
 
 from holdfast.clean import restarting
 from holdfast.clean.reach import ITEMS_MAX, PLAIN
-from holdfast.state import digest, modes, randomness
+from holdfast.state import digest, modes, randomness, shards
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Hashable, Iterable
@@ -202,10 +202,17 @@ def _of_iterator(value: Any) -> Hashable:
     return repr(value) if type(value) is itertools.count else operator.length_hint(value)
 
 
-def _of_tensor(tensor: torch.Tensor, kept: Container[int]) -> Hashable:
-    if type(tensor) not in _TENSORS or tensor.layout is not torch.strided or modes.storage(tensor) in kept:
-        return None
-    if tensor.is_nested:
+def own_part(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What of a tensor can be read here: all of it, or this rank's part of a DTensor. None: it is sparse or
+    nested, or of a class that says itself how it is read."""
+    part = shards.local(tensor)
+    plain = type(part) in _TENSORS and part.layout is torch.strided and not part.is_nested
+    return part if plain else None
+
+
+def _of_tensor(whole: torch.Tensor, kept: Container[int]) -> Hashable:
+    tensor = own_part(whole)
+    if tensor is None or modes.storage(tensor) in kept:
         return None
     readable = tensor.device.type == "cpu" and tensor.is_contiguous() and _has_memory(tensor)
     return digest.writes(tensor), tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()

@@ -25,7 +25,7 @@ from holdfast.clean import loop_locals, restarting
 from holdfast.clean.again.registered import Registered
 from holdfast.clean.forgotten import shown
 from holdfast.clean.reach import PLAIN, reached
-from holdfast.clean.samples import VALUES, bits_of, changed, root_of
+from holdfast.clean.samples import VALUES, bits_of, changed, own_part, root_of
 from holdfast.state import modes
 from holdfast.state.randomness import GeneratorsAtStart
 
@@ -117,7 +117,8 @@ class CalledAgain:
         self._clocks = [clock() for clock in _CLOCKS]
         self._lasting = self._forgotten.lasting() if self._times and self._looks else None
         if not self._looks and not self._times:
-            self._there = [each for _, each in self._held()]
+            with self._forgotten.guarded():
+                self._there = [each for _, each in self._held()]
         self._loop = 0
 
     def release(self) -> None:
@@ -126,7 +127,7 @@ class CalledAgain:
 
     @property
     def _looks(self) -> bool:
-        return self._forgotten.things is None
+        return self._forgotten.things is None and not self._forgotten.over
 
     def steps_begin(self, *, seeded: bool, left: bool, first: bool, tells: bool) -> None:
         """A loop over steps begins. `seeded`: each of them is. `left`: there are some; a function that is
@@ -137,8 +138,9 @@ class CalledAgain:
             self._registered.steps_begin()
             self._times += 1
         if not self._looks and self._times == 1 and loop == 0 and not self._joins:
-            self._weights = _weights(self._state.tracked.modules)
-            self._tell_held(tells=tells)
+            with self._forgotten.guarded():
+                self._weights = _weights(self._state.tracked.modules)
+                self._tell_held(tells=tells)
         if not left:
             return
         after, self._random_after = self._random_after, None
@@ -146,12 +148,14 @@ class CalledAgain:
         if after is not None and not (seeded or drawn_inside or self._begins):
             after.restore()
         if self._looks and self._state.agent is not None and not self._joins and self._is_due(loop):
-            self._look(loop, first=first, tells=tells)
+            with self._forgotten.guarded():
+                self._look(loop, first=first, tells=tells)
 
     def step_ended(self, *, tells: bool) -> None:
         """A step has ended."""
         if self._weights:
-            self._tell_held(tells=tells)
+            with self._forgotten.guarded():
+                self._tell_held(tells=tells)
             self._weights, self._there = {}, []
 
     def _held(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -160,7 +164,7 @@ class CalledAgain:
         kept = self._kept()
         held = {type(each).__name__: each for each in things if not isinstance(each, torch.nn.Module)}
         for name, each in reached((), set(), held):
-            if type(each) in _COPYING and not _is_kept(each, kept):
+            if _part(each, kept) is not None:
                 yield name, each
 
     def _kept(self) -> set[int]:
@@ -286,13 +290,16 @@ def _is_time(bits: Hashable, since: list[float]) -> bool:
 
 
 def _bits(value: Any, kept: Container[int]) -> Hashable:
-    if isinstance(value, torch.Tensor):
-        return None if _is_kept(value, kept) else (tuple(value.shape), _some(value))
-    return bits_of(value, kept)
+    if not isinstance(value, torch.Tensor):
+        return bits_of(value, kept)
+    part = _part(value, kept)
+    return None if part is None else (tuple(part.shape), _some(part))
 
 
-def _is_kept(tensor: torch.Tensor, kept: Container[int]) -> bool:
-    return tensor.layout is not torch.strided or tensor.is_nested or modes.storage(tensor) in kept
+def _part(value: Any, kept: Container[int]) -> torch.Tensor | None:
+    """What of a tensor lies here and can be read; None: of no tensor, or it is tracked."""
+    part = own_part(value) if isinstance(value, torch.Tensor) else None
+    return None if part is None or modes.storage(part) in kept else part
 
 
 def _some(tensor: torch.Tensor) -> bytes:
@@ -306,8 +313,9 @@ def _weights(tracked: list[torch.nn.Module]) -> Weights:
     found: Weights = {}
     for module in tracked:
         for each in module.parameters():
-            if each.numel() > 1 and each.layout is torch.strided:
-                found.setdefault((each.shape, each.dtype), set()).add(_some(each))
+            part = own_part(each)
+            if part is not None and part.numel() > 1:
+                found.setdefault((part.shape, part.dtype), set()).add(_some(part))
     return found
 
 
@@ -315,14 +323,11 @@ def _copies(own: dict[str, Any], weights: Weights, kept: Container[int]) -> Iter
     """The names of tensors that have the values of a tracked one and are another one. Those that are the same
     everywhere say nothing."""
     for name, value in own.items():
-        alike = weights.get((value.shape, value.dtype)) if type(value) in _COPYING else None
-        if alike and not _is_kept(value, kept):
-            some = _some(value)
-            if some in alike and len({*_words(some, value.element_size())}) > 1:
+        part = _part(value, kept)
+        if part is not None and (alike := weights.get((part.shape, part.dtype))):
+            some = _some(part)
+            if some in alike and len({*_words(some, part.element_size())}) > 1:
                 yield name
-
-
-_COPYING = (torch.Tensor, torch.nn.Parameter)
 
 
 def _words(data: bytes, size: int) -> Iterator[bytes]:

@@ -1,0 +1,133 @@
+"""Shards of DTensors that a function holds itself are looked at like other tensors."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+from holdfast.clean.again.made_again import CalledAgain
+from holdfast.clean.forgotten import ForgottenState
+from holdfast.state.tracked import TrackedState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def sharded(mesh: DeviceMesh) -> torch.nn.Module:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 4)
+    for name, each in list(model.named_parameters()):
+        setattr(model, name, torch.nn.Parameter(distribute_tensor(each.detach(), mesh, [Shard(0)])))
+    return model
+
+
+def again(forgotten: ForgottenState, tracked: TrackedState, *, inside: bool = True) -> CalledAgain:
+    state: Any = SimpleNamespace(
+        tracked=tracked,
+        rank=0,
+        world_size=1,
+        completed=0,
+        seed=0,
+        agent=object(),
+        entry=SimpleNamespace(tracks_inside=inside, first=-1),
+        functions=SimpleNamespace(base=0),
+    )
+    return CalledAgain(state, forgotten)
+
+
+def test_an_average_of_shards_that_steps_change_is_named(
+    mesh: DeviceMesh, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It came out differently after a death, without a word."""
+    model, tracked = sharded(mesh), TrackedState()
+    tracked.add("model", model)
+    looking = ForgottenState(tracked)
+
+    def train() -> None:
+        average = [each.detach().clone() for each in model.parameters()]
+        same = [each.detach().clone() for each in model.parameters()]
+        for _ in range(3):
+            with torch.no_grad():
+                for each, weight in zip(average, model.parameters(), strict=True):
+                    each.lerp_(weight + 1, 0.1)
+            looking.step_ended()
+        assert same
+
+    looking.entered(train, ())
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "average[0]" in said and "same" not in said
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_shards_that_a_function_makes_before_its_steps(
+    mesh: DeviceMesh, caplog: pytest.LogCaptureFixture, inside: bool
+) -> None:
+    """A look at them failed, and the training with it."""
+    model, tracked = sharded(mesh), TrackedState()
+    tracked.add("model", model)
+    looking = ForgottenState(tracked)
+    calls = again(looking, tracked, inside=inside)
+
+    def train() -> None:
+        calls.called()
+        start = [each.detach().clone() for each in model.parameters()]
+        calls.steps_begin(seeded=True, left=True, first=True, tells=True)
+        with torch.no_grad():
+            for each in model.parameters():
+                each.add_(1)
+        assert start
+
+    looking.entered(train, ())
+    calls.entered()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+        copied = [record.getMessage() for record in caplog.records]
+        train()
+    assert ["start[0]" in each for each in copied] == ([] if inside else [True])
+    assert "not what it was: start[0]" in caplog.records[-1].getMessage()
+
+
+class Closed:
+    """Its attributes cannot be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name} here")
+
+
+def test_a_look_before_the_steps_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    tracked = TrackedState()
+    looking = ForgottenState(tracked)
+    calls = again(looking, tracked)
+
+    def train() -> None:
+        calls.called()
+        closed = {"thing": Closed()}
+        calls.steps_begin(seeded=True, left=True, first=True, tells=True)
+        assert closed
+
+    looking.entered(train, ())
+    calls.entered()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+        train()
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "cannot be seen" in said and "here" in said
