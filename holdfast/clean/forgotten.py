@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals
-from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, hooks_of, is_scripts, reached, variables_of
+from holdfast.clean.reach import OPEN, around, held_by, hooks_of, is_scripts, reached, variables_of
 from holdfast.clean.read_loaders import ReadLoaders
 from holdfast.clean.samples import COUNTING, FirstLooks, bits_of, changed, root_of, switches
 from holdfast.state import modes, randomness
@@ -220,7 +220,7 @@ class ForgottenState:
 
     def reachable(self) -> list[Any]:
         """Every object that lasts from one call of the function to the next, or is kept otherwise."""
-        held = _held([*self._tracked.objects.values(), *self._placed()])
+        held = held_by([*self._tracked.objects.values(), *self._placed()])
         return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, set()))]
 
     def made(self) -> Iterator[tuple[FrameType, dict[str, Any]]]:
@@ -261,7 +261,7 @@ class ForgottenState:
     def _look(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
         """`own`: the variables of the functions that lead to the loop; None: they run."""
         things = self.things() if self.things is not None else []
-        held = [*_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
+        held = [*held_by([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         kept = _memory(self._tracked)
         found: dict[str, Hashable] = switches()
@@ -372,13 +372,6 @@ def _kept_by(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def variable_of(name: str) -> str:
     """The variable that a name begins with."""
     return re.split(r"[.\[]", name, maxsplit=1)[0]
-
-
-def _held(things: list[Any]) -> list[Any]:
-    """Tracked objects and what they hold themselves: what of it is kept is a matter of their `state_dict`."""
-    inner = [each for thing in things for each in getattr(thing, "__dict__", {}).values()]
-    parts = [part for each in inner if type(each) in (list, tuple) for part in each[:ITEMS_MAX]]
-    return [*things, *(each for each in (*inner, *parts) if type(each) not in PLAIN)]
 
 
 def _options(tracked: TrackedState) -> Iterator[Any]:

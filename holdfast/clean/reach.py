@@ -228,6 +228,24 @@ def variables_seen(function: FunctionType) -> Mapping[str, Any]:
     return ChainMap(found, function.__globals__)
 
 
+def held_by(things: list[Any]) -> list[Any]:
+    """Tracked objects and what they hold themselves: what of it is kept is a matter of their `state_dict`."""
+    inner = [each for thing in things for each in getattr(thing, "__dict__", {}).values()]
+    inner += [each for thing in things for each in _told_by(thing)]
+    parts = [part for each in inner if type(each) in (list, tuple) for part in each[:ITEMS_MAX]]
+    return [*things, *(each for each in (*inner, *parts) if type(each) not in PLAIN)]
+
+
+def _told_by(thing: Any) -> Iterator[Any]:
+    """Containers and tensors beside an object that its own `state_dict` names: variables around its class."""
+    method = getattr(type(thing), "state_dict", None)
+    if type(method) is FunctionType and is_scripts(method.__module__ or ""):
+        seen = variables_seen(method)
+        for name in _read_by(method.__code__)[1] & seen.keys():
+            if isinstance(seen[name], dict | list | set | deque | torch.Tensor):
+                yield seen[name]
+
+
 def is_sessions(value: Any) -> bool:
     """Whether the session has made this: a loader, a sampler, its steps."""
     if type(value) is GeneratorType:

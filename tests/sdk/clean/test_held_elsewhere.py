@@ -133,3 +133,22 @@ def test_a_hook_that_a_step_registers_is_named(caplog: pytest.LogCaptureFixture)
 
     said = told(caplog, lambda: model[0].register_forward_hook(lambda *_: None), model=model, other=other)
     assert "hooks of model.0." in said and "other" not in said
+
+
+def test_what_an_object_keeps_that_lies_around_its_class_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """An average in a variable of the function was named, although the state of an object has it."""
+    average, other = {"weight": torch.ones(3)}, {"weight": torch.ones(3)}
+
+    class Kept:
+        def state_dict(self) -> dict[str, Any]:
+            return {name: each.clone() for name, each in average.items()}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            average.update(state)
+
+    def step() -> None:
+        average["weight"] *= 0.9
+        other["weight"] *= 0.9
+
+    said = told(caplog, step, average=Kept())
+    assert "other['weight']" in said and "average" not in said
