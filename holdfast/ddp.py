@@ -39,7 +39,7 @@ class FixedOrderDataParallel(DistributedDataParallel):
     def __init__(self, module: torch.nn.Module, around: Around = nullcontext, **options: Any) -> None:
         options.setdefault("init_sync", False)
         super().__init__(module, **options)
-        if not self.find_unused_parameters and not self.static_graph:
+        if not self.find_unused_parameters or self.static_graph:
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
         self._register_buffer_comm_hook(weakref.ref(self), functools.partial(_sync_buffers, around))

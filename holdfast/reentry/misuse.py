@@ -4,6 +4,7 @@ Each is a SessionError and ends the job: it would be raised again however often 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch.distributed as dist
+from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as torch_optimizer
 
 from holdfast.clean import optimizer_states
@@ -22,7 +25,7 @@ from holdfast.state import modes
 from holdfast.state.optimizers import parameters_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
@@ -46,6 +49,14 @@ _STALE = (
     "elastic function is called is that of an earlier generation, in a process that stays: ask "
     "session.world_size, in the function"
 )
+_PLAIN = (
+    "the gradients of the tracked %r are averaged by a plain DistributedDataParallel. In its first step that "
+    "sums in another order than in later ones. So with three ranks or more training comes out differently "
+    "when a rank dies, in the last bits: the model is wrapped again then. Wrap it with session.ddp(model), "
+    "which takes the same arguments"
+)
+_LOOKED_FOR_PLAIN = 2
+"""The step of a process after which plain wrappers are looked for: not its first, which others wait for."""
 log = logging.getLogger("holdfast.sdk")
 _begun: list[bool] = []  # not empty once this process has called an elastic function
 _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
@@ -61,6 +72,7 @@ class MisuseChecks:
         # Optimizers that step no parameter of a tracked module.
         self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.used = False  # the running function has used steps or restore
+        self._steps = 0  # that this process has completed
         if state.environment.agent_socket:
             _connected.add(state)
 
@@ -87,6 +99,15 @@ class MisuseChecks:
             return result
 
         return run
+
+    def step_ended(self) -> None:
+        """A step has ended: tell of a plain wrapper, once. Going through all objects takes a tenth of a
+        second, and is left out where the session has wrapped the model."""
+        self._steps += 1
+        state = self._state
+        if self._steps == _LOOKED_FOR_PLAIN and state.world_size > 2 and not state.entry.wrapped:
+            for name in _plainly_wrapped(state):
+                log.warning(_PLAIN, name)
 
     def close(self) -> None:
         """Remove the hook from all optimizers."""
@@ -127,6 +148,15 @@ class MisuseChecks:
                 f"step {state.completed}: an {kind} that is not tracked updates parameters of the tracked "
                 f"{name!r}: its state would be lost when a rank dies; add it to session.track(optimizer=...)"
             )
+
+
+def _plainly_wrapped(state: RankState) -> Iterator[str]:
+    """The names of tracked modules whose parameters a plain DistributedDataParallel has."""
+    wrappers = [each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel)]
+    within = {id(parameter) for wrapper in wrappers for parameter in wrapper.parameters()}
+    for name, thing in state.tracked.objects.items():
+        if isinstance(thing, Module) and any(id(each) in within for each in thing.parameters()):
+            yield name
 
 
 def _stepped_by(optimizer: torch.optim.Optimizer, state: RankState) -> str:

@@ -105,6 +105,8 @@ class StepLoop:
         if state.agent is not None:
             runtime.again.step_ended(tells=self._tells)
             runtime.forgotten.step_ended(tells=self._tells)
+        if self._tells:
+            runtime.mistakes.step_ended()
 
     def leave(self) -> None:
         """Leave the loop: its steps are done, or it is broken off, perhaps inside of a step."""

@@ -21,7 +21,7 @@ SHOWN = 12
 """Differences that a person is shown; the JSON object has all."""
 _PREFIX = re.compile(r"^\[\S+ \d+\] ")
 """Before each line of a rank, as `holdfast run` prints it."""
-_WARNINGS = ("comes out differently when a rank dies", "cannot take the state")
+_WARNINGS = ("comes out differently", "cannot take the state")
 """What the SDK's warnings about what is not kept say (holdfast/clean/forgotten.py)."""
 OWN_DOING = (
     "The script does not come out the same without failures either, so this says nothing about failures. "
