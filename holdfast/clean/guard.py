@@ -28,7 +28,7 @@ from holdfast.clean.optimizer_states import OptimizerStates
 from holdfast.clean.owned import Owned
 from holdfast.clean.putting_back import Options, copy_plain, options_of, put_options, put_small
 from holdfast.clean.unowned import Unowned, owned_parameters
-from holdfast.state import built, modes, randomness, wrapped
+from holdfast.state import built, modes, randomness, shards, wrapped
 from holdfast.state import tracked as state
 from holdfast.state.optimizers import parameters_of
 
@@ -52,6 +52,7 @@ class Guard:
         self._things: dict[str, Any] = {}
         self._hooks: list[Any] = []
         self._unowned = Unowned(tracked)
+        self.sharded = shards.ShardedModules()  # the tracked ones, since `arm`
         self._owned = Owned()
         self._habits = StepPattern()
         self._uncleared = gradients.Uncleared()
@@ -89,6 +90,8 @@ class Guard:
 
         A generation begins without carried gradients: those that a broken step has left are dropped."""
         self.before_writing()
+        self.sharded = shards.ShardedModules(self._tracked.modules)
+        self.sharded.hold()
         gradients.drop(self._tracked.modules, but=self._standing.of(self._parameters()))
         for hook in self._hooks:
             hook.remove()
@@ -116,6 +119,7 @@ class Guard:
 
     def begin(self, step: int, *, keep_random: bool, whole: bool = False) -> None:
         """Begin a step. `whole`: keep a copy of everything until it is complete."""
+        self.sharded.hold()
         owned = chain.from_iterable(map(parameters_of, self._optimizers))
         if not built.same_objects(owned, self._owned.parameters):
             self._owned.arm(list(owned_parameters(self._tracked)))

@@ -178,6 +178,7 @@ def complete(runtime: Runtime) -> None:
     state = runtime.state
     runtime.collectives.check("the step")
     snapshotting.settle(state)  # a step without an optimizer; callbacks may write the state
+    state.guard.sharded.hold()
     runtime.gradients.end(runtime.streams.taken)
     runtime.streams.end()
     state.guard.end()
@@ -186,6 +187,7 @@ def complete(runtime: Runtime) -> None:
     state.progress.show("between")
     now = record(runtime, state.completed - 1)
     runtime.after_step.run(state.completed - 1)
+    state.guard.sharded.hold()  # callbacks may evaluate the model
     if state.agent is not None:
         boundary.after_step(runtime, state.agent, now)
 

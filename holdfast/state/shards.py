@@ -5,11 +5,14 @@ A process that has not loaded torch.distributed.tensor has no DTensors, and does
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from holdfast.errors import RestoreError, SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Place = tuple[tuple[int, ...], tuple[int, ...]]
 """The shape of the whole tensor, and where in it the local part begins."""
@@ -56,3 +59,21 @@ def like(part: torch.Tensor, model: Any, path: str) -> torch.Tensor:
         stride=model.stride(),
     )
     return made
+
+
+class ShardedModules:
+    """The modules of FSDP2 within some modules.
+
+    A forward pass without a backward pass (an evaluation, with `reshard_after_forward=False`) leaves the
+    gathered parameters in the place of the shards: copies, perhaps rounded to the type of the computation,
+    whose memory FSDP frees. What is kept and compared at a boundary are the shards."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module] = ()) -> None:
+        kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+        every = (part for module in modules if kind is not None for part in module.modules())
+        self._modules: list[Any] = [part for part in every if isinstance(part, kind)]  # type: ignore[arg-type]
+
+    def hold(self) -> None:
+        """Have each hold its shards again. Nothing is sent; those that hold them are left alone."""
+        for module in self._modules:
+            module.reshard()

@@ -1,6 +1,7 @@
 """A training whose state is sharded: FSDP2, HSDP or tensor parallel, tracked in the elastic function.
 
-`KIND`: fsdp, hsdp, tp. `KILL` as in train.py."""
+`KIND`: fsdp, hsdp, tp; evaluated: fsdp in bfloat16, whose parameters stay gathered after the forward pass of
+an evaluation that ends each step. `KILL` as in train.py."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
@@ -64,9 +66,12 @@ def build() -> torch.nn.Module:
         mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))
     else:
         mesh = init_device_mesh("cpu", (world,))
+    options: dict[str, Any] = {"mesh": mesh}
+    if KIND == "evaluated":
+        options |= {"reshard_after_forward": False, "mp_policy": MixedPrecisionPolicy(torch.bfloat16)}
     for layer in (model[0], model[2]):
-        fully_shard(layer, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+        fully_shard(layer, **options)
+    fully_shard(model, **options)
     return model
 
 
@@ -101,6 +106,9 @@ def train() -> tuple[str, list[str]]:
         maybe_die("optimizer")
         optimizer.step()
         scheduler.step()
+        if KIND == "evaluated":
+            with torch.no_grad():
+                model(data[:8])
     return digest(session.runtime.state.tracked.flatten().tensors), wholes
 
 

@@ -1,4 +1,4 @@
-"""A model that is wrapped again after a failure sums its gradients in the order of before, or that is told."""
+"""A model that is wrapped again after a failure sums its gradients in the order of before, or it is told."""
 
 from __future__ import annotations
 

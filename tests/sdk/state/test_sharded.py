@@ -28,7 +28,7 @@ def outcome(
         return [line["digest"] for line in results], [line["shard"] for line in results], resumes
 
 
-@pytest.mark.parametrize(("kind", "world_size"), [("fsdp", 2), ("fsdp", 4), ("tp", 2)])
+@pytest.mark.parametrize(("kind", "world_size"), [("fsdp", 2), ("fsdp", 4), ("tp", 2), ("evaluated", 2)])
 def test_a_lost_shard_comes_from_the_dead_ranks_memory(zygote: Zygote, kind: str, world_size: int) -> None:
     whole, shards, _ = outcome(zygote, world_size, kind)
     assert len(set(shards)) == world_size
