@@ -45,8 +45,10 @@ class _Still:
     bits: int
 
     def unwritten(self) -> bool:
-        """Whether its module still holds it and no write to it was counted."""
-        return self.place.tensor is self.tensor and self.tensor._version == self.version
+        """Whether its module still holds it, or the whole of a shard, and no write to it was counted."""
+        held = self.place.tensor
+        there = held is self.tensor or _gathered(held, self.tensor)
+        return there and self.tensor._version == self.version
 
     def same(self) -> bool:
         """Whether its bits are unchanged."""

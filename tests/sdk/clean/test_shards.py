@@ -11,10 +11,12 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from holdfast.clean.again.made_again import CalledAgain
 from holdfast.clean.forgotten import ForgottenState
+from holdfast.clean.unowned import Unowned
 from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
@@ -104,6 +106,25 @@ def test_shards_that_a_function_makes_before_its_steps(
         train()
     assert ["start[0]" in each for each in copied] == ([] if inside else [True])
     assert "not what it was: start[0]" in caplog.records[-1].getMessage()
+
+
+def test_a_shard_whose_whole_is_gathered_has_not_moved(mesh: DeviceMesh) -> None:
+    """Where a step broke off in its forward pass, it counted as moved in living ranks. From then on its
+    gradients, which no optimizer clears, were carried there, and no snapshot was whole any more."""
+    model, tracked = torch.nn.Linear(4, 4), TrackedState()
+    fully_shard(model, mesh=mesh)
+    tracked.add("model", model)
+    tracked.add("optimizer", torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1))
+    unowned = Unowned(tracked)
+    unowned.arm()
+    unowned.begin()
+    model(torch.ones(2, 4))
+    assert not isinstance(model.weight, DTensor)
+    assert unowned.put_back() == "" and not any(unowned.stepped_by_hand())
+    model.reshard()
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert unowned.put_back() == "model.weight"
 
 
 class Closed:
