@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from holdfast.agreement import differing, giving, odd_replicas
+from holdfast.agreement.gradient_sums import GradientSums
 from holdfast.agreement.proof import NUMBERS, Proof
 from holdfast.agreement.replica_check import ReplicaCheck
 from holdfast.agreement.running_code import RunningCode
@@ -30,6 +31,8 @@ from holdfast.state import shard_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import torch
 
     from holdfast.agreement.snapshot_turns import SnapshotTurns
     from holdfast.ipc.agent_client import AgentClient
@@ -55,7 +58,8 @@ class Equality:
     ) -> None:
         self._state, self._ask_for_room, self._turns = state, ask_for_room, turns
         self._proof = Proof(state.tracked)
-        self._check = ReplicaCheck(state, self._proof)
+        self._gradients = GradientSums(state)
+        self._check = ReplicaCheck(state, self._proof, self._gradients)
         self._code = RunningCode(state)
         self._columns = 0  # numbers per row: those of the rank that tracks most
         self._first = False  # the next boundary is the generation's first
@@ -76,8 +80,10 @@ class Equality:
         own = state.tracked.objects
         claims = state.tracked.claims
         chosen = [name for name in own if fresh and holds and claims[name].from_rank_0]
-        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number()])
+        optimizers = len(state.tracked.optimizers)
+        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number(), optimizers])
         self._code.compare([row[4] for row in rows])
+        self._gradients.begin(max(row[5] for row in rows))
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)
@@ -92,6 +98,18 @@ class Equality:
             self._scatter()
         elif state.rank in lost and (buffers or any(row[3] for row in rows)):
             state.inexact.append(f"buffers of rank {state.rank}")
+
+    def begin_step(self) -> None:
+        """A step begins: what a broken one has left is no longer of use."""
+        self._gradients.forget()
+
+    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to step: if this step is a checked one, its gradients are compared, too."""
+        check, state = self._check, self._state
+        if not check.on or state.agent is None or state.world_size == 1 or not self._columns:
+            return
+        if self._first or check.due_with(state.completed + 1):
+            self._gradients.take(optimizer)
 
     def at_boundary(self) -> ReplicasCompared | None:
         """Compare what is due, and agree on a snapshot; all ranks have completed this step. Raises
@@ -124,11 +142,14 @@ class Equality:
         assert state.agent is not None
         plan = self._plan()
         silent = plan is None and bool(state.tracked.objects)
-        own = [*check.row(plan, self._columns), int(self._differing), int(silent)]
+        own = check.row(plan, self._columns)
+        cut = len(own)
+        own += [*self._gradients.row(), int(self._differing), int(silent)]
         gathered = self._gather_with_turns(own)
         self._log_silent([rank for rank, row in enumerate(gathered) if row[-1]])
         self._differing = any(row[-2] for row in gathered)
-        rows = [row[:-2] for row in gathered]
+        rows = [row[:cut] for row in gathered]
+        gradients = self._gradients.learn([row[cut:-2] for row in gathered])
         found = odd_replicas.claims([row[:-1] for row in rows])
         keys, buffers = odd_replicas.differing(found), check.buffer_keys(rows)
         if self._differing:
@@ -143,7 +164,9 @@ class Equality:
         if own_buffers:  # as with batch norm: each rank's batches give it other numbers
             self._keep_own_buffers(state.agent)
         keys -= own_buffers
-        return check.differ(plan, found, keys, buffers=keys <= buffers) if keys else check.agree(plan, found)
+        if keys or gradients.keys:
+            return check.differ(plan, found, keys, gradients, buffers=keys <= buffers)
+        return check.agree(plan, found)
 
     def _keep_own_buffers(self, agent: AgentClient) -> None:
         self._scatter()
