@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from holdfast.agreement import odd_replicas
+from holdfast.agreement.once_equal import NUMBERS, OnceEqual
 from holdfast.ipc.messages.replicas import AGREE, DIFFER
 from holdfast.state import built, digest, shard_ids, shards, sums
 from holdfast.state.optimizers import parameters_of
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from holdfast.agreement.differing import Details
     from holdfast.rank_state import RankState
 
-NUMBERS = 3
-"""Numbers of a unit: key, sum, and what its ranks know of it (the bits below)."""
-_WERE_EQUAL, _NOT_ZERO = 1, 2
 UNITS = 2
 """Units of an optimizer: gradients that are whole, and those of shards."""
 MISSED_MAX = 3
@@ -89,8 +87,7 @@ class GradientSums:
         self._state = state
         self._known: dict[str, _Known] = {}
         self._taken: dict[str, list[_Taken]] = {}  # in this step, by optimizer
-        self._equal: set[int] = set()  # keys under which all were equal, in this process
-        self._apart: set[int] = set()  # keys that have never been equal
+        self._once = OnceEqual()
         self._missed: dict[str, int] = {}  # checks in a row in which this optimizer has not stepped
         self._optimizers = 0  # of the rank that tracks most
 
@@ -148,36 +145,23 @@ class GradientSums:
 
     def row(self) -> list[int]:
         """This rank's numbers. Waits for the devices."""
-        found: list[int] = []
-        for taken in self._taken.values():
-            for each in taken:
-                number, key = each.number(), each.unit.key
-                bits = _WERE_EQUAL * (key in self._equal) + _NOT_ZERO * any(each.read)
-                found += [key, sums.signed(number), bits]
-        return [*found, *[0] * self.columns][: self.columns]
+        every = [each for taken in self._taken.values() for each in taken]
+        return self._once.row(
+            [(each.unit.key, each.number(), any(each.read)) for each in every], self.columns
+        )
 
     def learn(self, rows: Sequence[Sequence[int]]) -> OddGradients:
         """Take note of every rank's numbers. Returns where gradients that were equal differ."""
         if len(rows) == 1:
             return OddGradients(set(), "")
-        bits: dict[int, int] = {}
-        for row in rows:
-            for at in range(0, len(row), NUMBERS):
-                bits[row[at]] = bits.get(row[at], 0) | row[at + 2]
-        found = odd_replicas.claims([_pairs(row) for row in rows])
-        differing, single = odd_replicas.differing(found), odd_replicas.alone(found)
-        damaged = {key for key in differing if bits[key] & _WERE_EQUAL}
-        proven = {key for key in found.keys() - differing - single if bits[key] & _NOT_ZERO}
-        # What damage is: a difference that stays is the script's own.
-        self._equal = (self._equal | proven) - damaged
-        self._apart = (self._apart - proven) | (differing - damaged)
+        seen = self._once.learn(rows)
         for known in self._known.values():
-            known.single |= single
+            known.single |= odd_replicas.alone(seen.found)
         for name, thing in self._state.tracked.objects.items():
             if isinstance(thing, torch.optim.Optimizer) and not self._state.tracked.claims[name].per_rank:
                 self._missed[name] = 0 if name in self._taken else self._missed.get(name, 0) + 1
-        compared = any(len(numbers) > 1 and key not in self._apart for key, numbers in found.items())
-        return OddGradients(damaged, "" if not compared else DIFFER if damaged else AGREE)
+        compared = any(len(each) > 1 and key not in self._once.apart for key, each in seen.found.items())
+        return OddGradients(seen.damaged, "" if not compared else DIFFER if seen.damaged else AGREE)
 
     def details(self, keys: set[int]) -> Details:
         """The form and sum of each gradient of these keys."""
@@ -196,15 +180,10 @@ class GradientSums:
         apart = {
             name
             for name, known in self._known.items()
-            if known.unread or any(unit.key in self._apart for unit in known.units)
+            if known.unread or any(unit.key in self._once.apart for unit in known.units)
         }
         missed = {name for name, count in self._missed.items() if count >= MISSED_MAX}
         return tuple(f"gradients of {name}" for name in self._missed if name in apart | missed)
-
-
-def _pairs(row: Sequence[int]) -> list[int]:
-    """A row without the bits."""
-    return [number for at in range(0, len(row), NUMBERS) for number in row[at : at + 2]]
 
 
 def _sums(known: _Known, unit: _Unit) -> _Taken | None:

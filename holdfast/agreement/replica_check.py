@@ -22,6 +22,7 @@ from holdfast.state import sums
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.agreement.drawn_alike import DrawnAlike
     from holdfast.agreement.gradient_sums import GradientSums, OddGradients
     from holdfast.agreement.odd_replicas import Claims, OddReplicas
     from holdfast.agreement.proof import Proof
@@ -40,8 +41,8 @@ log = logging.getLogger("holdfast.sdk")
 class ReplicaCheck:
     """One rank's part of the comparisons. `proof` computes the numbers of its tracked objects."""
 
-    def __init__(self, state: RankState, proof: Proof, gradients: GradientSums) -> None:
-        self._state, self._proof, self._gradients = state, proof, gradients
+    def __init__(self, state: RankState, proof: Proof, gradients: GradientSums, drawn: DrawnAlike) -> None:
+        self._state, self._proof, self._gradients, self._drawn = state, proof, gradients, drawn
         self._seen_equal = False  # all agreed after some step, in this process
         self._agreed_step = 0
         self._told_generation = 0  # in which it was last reported that all agree
@@ -114,6 +115,7 @@ class ReplicaCheck:
         state = self._state
         self._told_generation = 0
         details = self._proof.details(plan, keys) if plan is not None else {}
+        details |= self._drawn.details(keys)
         everything = transfer.exchange(
             [self._gradients.details(odd.keys), details], carrier(state.backend, state.device)
         )

@@ -91,8 +91,8 @@ class Runtime:
             state.snapshots.random = self.generators.found
         ask_for_room = functools.partial(snapshotting.ask_for_room, state)
         self.turns = SnapshotTurns(state)
-        self.equality = Equality(state, ask_for_room, self.turns)
         self.streams = SampleStreams(state, data_change)
+        self.equality = Equality(state, ask_for_room, self.turns, self.streams.in_use)
         state.tracked.contract = self.streams.text
         self.replay = StepReplay(state, self.streams)
         self.anomalies = NumericAnomalies(state)

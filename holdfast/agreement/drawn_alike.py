@@ -1,0 +1,97 @@
+"""Compare what ranks draw by: the order of samples, the seed of the steps, generators of a tensor group.
+
+Generators are seeded anew in each step, by (seed, step, tensor-parallel group), so their damage does not
+outlast a step, and ranks of other groups draw other numbers by design. What can differ for longer is what
+they are seeded by, and what the shares of the samples are cut from. Shares are disjoint and complete if the
+orders are the same, for each is cut at the rank's own place, and what is kept of it ahead is as it was
+drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.agreement.differing import listed
+from holdfast.agreement.once_equal import NUMBERS, Compared, OnceEqual
+from holdfast.state import digest, randomness, sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from holdfast.agreement.differing import Details
+    from holdfast.data.contract import SampleOrder
+    from holdfast.data.sampling import Ahead
+    from holdfast.rank_state import RankState
+
+STREAMS_MAX = 4
+"""Streams of samples that are compared: those that were first in use."""
+CLAIMS_MAX = STREAMS_MAX + 3
+Streams = dict[int, "tuple[SampleOrder, Ahead | None]"]
+"""By seed: the newest order, and the samples that were drawn ahead."""
+ORDER = "the order of samples"
+_SHOWN = 4
+"""Orders of one stream that are shown."""
+_AS_DRAWN, _CHANGED = "as drawn", "changed"
+
+
+class DrawnAlike:
+    """One rank's part. `streams` gives the streams of samples in use."""
+
+    def __init__(self, state: RankState, streams: Callable[[], Streams]) -> None:
+        self._state, self._streams = state, streams
+        self._once = OnceEqual()
+        self._claimed: dict[int, tuple[str, str]] = {}  # by key: name, and what is claimed in words
+        self.columns = CLAIMS_MAX * NUMBERS
+
+    def row(self) -> list[int]:
+        """This rank's numbers after a step."""
+        self._claimed = {
+            digest.number(repr(("drawn", name, *place)).encode()): (name, words)
+            for name, words, place in self._claims()
+        }
+        numbers = [(key, sums.text(words.encode()), True) for key, (_, words) in self._claimed.items()]
+        return self._once.row(numbers, self.columns)
+
+    def _claims(self) -> list[tuple[str, str, tuple[object, ...]]]:
+        """Name, words, and what else decides which ranks claim the same."""
+        state = self._state
+        found: list[tuple[str, str, tuple[object, ...]]] = []
+        streams = list(self._streams().items())[:STREAMS_MAX]
+        for seed, (order, _) in streams:
+            found.append((order_name(seed), order.from_here(state.data_step), ()))
+        if any(ahead is not None for _, (_, ahead) in streams):
+            intact = all(ahead is None or ahead.intact() for _, (_, ahead) in streams)
+            found.append(("the samples drawn ahead", _AS_DRAWN if intact else _CHANGED, ()))
+        loop = (state.functions.called, state.entry.last_step)
+        found.append(("the seed of the steps", f"{state.entry.seed}", loop))
+        if state.tracked.at.tp > 1:
+            found.append(("random generators", randomness.fingerprint(), (state.seed_group,)))
+        return found
+
+    def learn(self, rows: Sequence[Sequence[int]]) -> Compared:
+        """Take note of every rank's numbers."""
+        return self._once.learn(rows)
+
+    def details(self, keys: set[int]) -> Details:
+        """What this rank claims of these keys, by name."""
+        found: Mapping[int, tuple[str, str]] = self._claimed
+        return {str(key): {name: ["", words]} for key, (name, words) in found.items() if key in keys}
+
+
+def order_name(seed: int) -> str:
+    """What the order of a stream is called."""
+    return f"{ORDER} (seed {seed})"
+
+
+def described(every: Sequence[Details]) -> str:
+    """The orders that ranks have of the same stream, in words; "": none differ. `every`: the details of each
+    rank."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for rank, held in enumerate(every):
+        for name, (_, words) in (pair for things in held.values() for pair in things.items()):
+            if name.startswith(ORDER):
+                found.setdefault(name, {}).setdefault(words, []).append(rank)
+    return "; ".join(
+        f"{name}: " + "; ".join(f"{listed(ranks)}: {words}" for words, ranks in list(orders.items())[:_SHOWN])
+        for name, orders in found.items()
+        if len(orders) > 1
+    )
