@@ -161,8 +161,8 @@ def _order(seen: ReplicasReported) -> str:
             "the optimizer"
         )
     return (
-        ". The newest gradients were equal after they were reduced: what came first in the steps since is not "
-        "known (`--check-replicas-every 1` tells it)"
+        ". The newest gradients were equal after they were reduced: what came first in the steps since is "
+        "not known (`--check-replicas-every 1` tells it)"
     )
 
 

@@ -155,6 +155,9 @@ COUNTED_WAIT = 0.02
 """From which share of a step on a finding says that they were taken off."""
 THROTTLED_RATIO = 0.05
 """A quota that holds a rank up for this share of a step is too low: all ranks wait for it."""
+HIT_STILL, HIT_ROWS = 0.5, 24
+"""A node that was too crowded is so until it waits for less than this share of what is too much, over so many
+rows: ranks near the limit, and ranks whose counts are missing in some windows, are told of once."""
 
 # ------------------------------------------------------------------ storage
 

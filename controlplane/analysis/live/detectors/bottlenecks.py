@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.detectors.stages import silent_stages
 from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.places import rank_suspect
 from controlplane.analysis.live.readings import PHASES
@@ -29,7 +30,10 @@ def communication(s: LiveSituation) -> Iterator[Finding]:
 
     Whoever is busy longest waits least. So the time that even those spend in communication is transfer, and
     what others spend beyond it is waiting for them; waiting is charged to whom it is for. Where another rank
-    is the slowest in each step, all of them wait: as much as normal scatter explains is taken off."""
+    is the slowest in each step, all of them wait: as much as normal scatter explains is taken off. While a
+    stage tells nothing, it may be the one that all others wait for."""
+    if silent_stages(s):
+        return
     seconds = s.spent["communication"]
     known = seconds[~np.isnan(seconds)]
     if len(known) < 2 or len(s.memory.jobs) < policy.TRANSFER_ROWS:

@@ -15,6 +15,7 @@ from controlplane.analysis.live.lasting.levels import LevelHistory
 from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
+from controlplane.analysis.live.resources.hit_places import HitPlaces
 from controlplane.analysis.live.resources.storage import StorageMemory
 from controlplane.analysis.trends.watching import MetricWatch
 
@@ -89,8 +90,9 @@ class Memory:
         self.change = Rows(kept, ranks)  # own work to the rank's own usual, less that of the job
         self.data = Rows(kept, ranks)  # waits longer than the others, as a share of a step
         self.snapshot = Rows(kept, ranks)
-        self.queued = Rows(policy.RECENT, ranks)  # waits for a CPU in own work, as a share of a step
-        self.throttled = Rows(policy.RECENT, ranks)  # of that, because of a quota
+        self.queued = Rows(policy.HIT_ROWS, ranks)  # waits for a CPU in own work, as a share of a step
+        self.throttled = Rows(policy.HIT_ROWS, ranks)  # of that, because of a quota
+        self.hit = {"cpu_throttled": HitPlaces(), "crowded_cpu": HitPlaces()}
         self.spent = Rows(policy.RECENT, len(SPENT), ranks)
         self.lasting = {name: LevelHistory(ranks) for name in ("ratio", "own", "data")}
         self.lasting_work: tuple[int, Seats, LastingWork] | None = None  # of how many blocks, and of whom
