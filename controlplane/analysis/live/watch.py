@@ -188,13 +188,13 @@ class JobWatch:
             )
 
     def _begin(self, window: JobWindow) -> None:
-        checkpoints = self._memory.checkpoints if self._ranks == window.ranks_expected else None
+        before = self._memory if self._ranks == window.ranks_expected else None
         self._generation, self._ranks = window.generation, window.ranks_expected
         disks = self._memory.disks  # they fill whatever is trained
         self._memory = Memory(window.ranks_expected)
         self._memory.disks = disks
-        if checkpoints is not None:
-            self._memory.checkpoints = checkpoints  # as many ranks write as much
+        if before is not None:  # as many ranks write as much, and step as fast
+            self._memory.checkpoints, self._memory.pace = before.checkpoints, before.pace
         self._before = None
         self._pending = _Pending()
 

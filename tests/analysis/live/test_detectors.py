@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -325,4 +325,25 @@ def test_several_slow_ranks_do_not_hide_each_other() -> None:
     found = opened(watched(job(16, own=lambda rank, window: 1.5 if rank in slow else 1.0)))
     assert sorted(kinds(found)) == [
         ("slow_rank", f"rank {each} (n{each // 4}, device {each % 4})") for each in (1, 11, 6)
+    ]
+
+
+@pytest.mark.parametrize("burst", [2, 3])
+def test_a_rank_that_waits_for_samples_alone_in_its_stage_does_not_slow_the_job_on_all_ranks(
+    burst: int,
+) -> None:
+    """As seen in a made-up job of four stages with a rank each: after some longer steps of all, the job was
+    called slow before the rank that everybody waited for."""
+
+    def own(rank: int, window: int) -> float:
+        return 1.6 if 20 - burst <= window < 20 else 1.0
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        late_s = 1.6 * STEPS if window >= 20 else 0.0
+        phase = "data_s" if rank == 2 else "communication_s"
+        changed: dict[str, Any] = {phase: getattr(row, phase) + late_s, "wall_s": row.wall_s + late_s}
+        return row._replace(stage=rank, dp_rank=0, **changed)
+
+    assert kinds(opened(watched(job(4, 45, own=own, change=change)))) == [
+        ("slow_data", "rank 2 (n0, device 2)")
     ]

@@ -16,6 +16,7 @@ from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
 from controlplane.analysis.live.resources.hit_places import HitPlaces
+from controlplane.analysis.live.resources.step_pace import StepPace
 from controlplane.analysis.live.resources.storage import StorageMemory
 from controlplane.analysis.trends.watching import MetricWatch
 
@@ -41,7 +42,8 @@ class TypicalRow:
     step_s: float
     own_s: float
     spent: dict[str, float]
-    excess_s: float  # the busiest rank is busy so much longer than a typical one of its stage
+    excess_s: float  # the busiest rank is busy so much longer than a typical one of its stage, or waits so
+    # much longer for samples or snapshots than a typical one of the job
     transfer_s: float  # communication of the rank that waits least
     stages_s: tuple[float, ...]  # own work of each stage's typical rank; NaN: not judged
     ranks: int  # of how many ranks it is
@@ -104,6 +106,7 @@ class Memory:
         self.memory = SpacedSamples(policy.LEAK_SAMPLES, ranks)
         self.storage = StorageMemory()
         self.checkpoints = CheckpointTimes()
+        self.pace = StepPace()
         self.disks = DiskMemory()
         self.nodes: tuple[NodeSigns, ...] = ()  # as of the newest window
         self.jobs: deque[TypicalRow] = deque(maxlen=policy.JOB_ROWS)
@@ -137,6 +140,8 @@ class Memory:
             stages.append(usual_s)
             if self._has_peers(index, own_s[ranks]):
                 ratio[ranks] = against
+        for waited_s in (per_step["data"], per_step["snapshot"]):  # which stages have alike
+            excess_s = max(excess_s, _most(waited_s) - low_median(waited_s))
         self.ratio.add(ratio)
         self.aligned.add(_aligned(table, log_own))
         self.own.add(log_own)
@@ -165,6 +170,7 @@ class Memory:
                 _most(waits.queued_s, math.nan),
             )
         )
+        self.pace.take(ended_s, step_s, typical)
         self._usual()
         if self.ratio.count % policy.RECENT == 0:
             for name, rows in (("ratio", self.ratio), ("own", self.own), ("data", self.data)):
