@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,7 @@ def growing(
     def grow(rank: int, window: int, row: RankWindow) -> RankWindow:
         grown = max(0.0, (window - DAY - 2 * HOUR) / HOUR * per_hour)
         more_s = grown * 1.1 * STEPS
-        more: dict[str, float] = {phase: getattr(row, phase) + more_s, "wall_s": row.wall_s + more_s}
+        more: dict[str, Any] = {phase: getattr(row, phase) + more_s, "wall_s": row.wall_s + more_s}
         return change(row._replace(**more), grown)
 
     windows = job(2, DAY + 10 * HOUR, change=grow)

@@ -16,7 +16,7 @@ from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
 from controlplane.analysis.live.resources.hit_places import HitPlaces
-from controlplane.analysis.live.resources.step_pace import StepPace
+from controlplane.analysis.live.resources.step_growth import StepGrowth
 from controlplane.analysis.live.resources.storage import StorageMemory
 from controlplane.analysis.trends.watching import MetricWatch
 
@@ -106,7 +106,7 @@ class Memory:
         self.memory = SpacedSamples(policy.LEAK_SAMPLES, ranks)
         self.storage = StorageMemory()
         self.checkpoints = CheckpointTimes()
-        self.pace = StepPace()
+        self.pace = StepGrowth()
         self.disks = DiskMemory()
         self.nodes: tuple[NodeSigns, ...] = ()  # as of the newest window
         self.jobs: deque[TypicalRow] = deque(maxlen=policy.JOB_ROWS)
@@ -133,15 +133,13 @@ class Memory:
         self.spent.add(spent)
         ratio = np.full(len(log_own), np.nan)
         busy_s = own_s + per_step["data"] + per_step["snapshot"]
-        stages, excess_s = [], 0.0
+        stages, excess_s = [], max(_late_s(per_step["data"]), _late_s(per_step["snapshot"]))
         for index, (_, ranks) in enumerate(seats.stages):
             excess_s = max(excess_s, _most(busy_s[ranks]) - low_median(busy_s[ranks]))
             against, usual_s = _against(own_s[ranks], waits.queued_s[ranks])
             stages.append(usual_s)
             if self._has_peers(index, own_s[ranks]):
                 ratio[ranks] = against
-        for waited_s in (per_step["data"], per_step["snapshot"]):  # which stages have alike
-            excess_s = max(excess_s, _most(waited_s) - low_median(waited_s))
         self.ratio.add(ratio)
         self.aligned.add(_aligned(table, log_own))
         self.own.add(log_own)
@@ -170,7 +168,6 @@ class Memory:
                 _most(waits.queued_s, math.nan),
             )
         )
-        self.pace.take(ended_s, step_s, typical)
         self._usual()
         if self.ratio.count % policy.RECENT == 0:
             for name, rows in (("ratio", self.ratio), ("own", self.own), ("data", self.data)):
@@ -202,6 +199,7 @@ class Memory:
         self._ready = (usual["cpu"] + np.nan_to_num(usual["queued"])) / own_s
 
     def _usual(self) -> None:
+        self.pace.take(self.jobs[-1])
         if len(self.jobs) < policy.RECENT:
             return
         level, _ = median_of_rows(self.own.newest(policy.RECENT))
@@ -252,6 +250,12 @@ def _aligned(table: RankTable, log_own: Floats) -> Floats:
 def _most(values: Floats, unknown: float = 0.0) -> float:
     known = values[~np.isnan(values)]
     return float(known.max()) if known.size else unknown
+
+
+def _late_s(waited_s: Floats) -> float:
+    """How much longer than a typical rank the one waits that waits longest, whatever its stage."""
+    typical_s = low_median(waited_s)
+    return 0.0 if math.isnan(typical_s) else _most(waited_s) - typical_s
 
 
 def _least(values: Floats) -> float:
