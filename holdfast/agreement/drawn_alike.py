@@ -8,29 +8,44 @@ drawn."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.agreement.differing import listed
 from holdfast.agreement.once_equal import NUMBERS, Compared, OnceEqual
 from holdfast.state import digest, randomness, sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.agreement.differing import Details
-    from holdfast.data.contract import SampleOrder
-    from holdfast.data.sampling import Ahead
     from holdfast.rank_state import RankState
 
 STREAMS_MAX = 4
 """Streams of samples that are compared: those that were first in use."""
 CLAIMS_MAX = STREAMS_MAX + 3
-Streams = dict[int, "tuple[SampleOrder, Ahead | None]"]
-"""By seed: the newest order, and the samples that were drawn ahead."""
 ORDER = "the order of samples"
 _SHOWN = 4
 """Orders of one stream that are shown."""
 _AS_DRAWN, _CHANGED = "as drawn", "changed"
+
+
+class Order(Protocol):
+    """The order of a stream of samples."""
+
+    def from_here(self, batch: int) -> str:
+        """What decides the samples from this batch on, in words."""
+
+
+class DrawnAhead(Protocol):
+    """Samples that were drawn ahead."""
+
+    def intact(self) -> bool:
+        """Whether they are as they are drawn now."""
+
+
+Streams = Mapping[int, tuple[Order, DrawnAhead | None]]
+"""By seed: the newest order, and the samples that were drawn ahead."""
 
 
 class DrawnAlike:
