@@ -1,10 +1,10 @@
-"""Compare what ranks draw by: the order of samples, the seed of the steps, generators of a tensor group.
+"""Compare what ranks draw by: the order of samples, what was drawn of it ahead, and the seed of the steps.
 
 Generators are seeded anew in each step, by (seed, step, tensor-parallel group), so their damage does not
-outlast a step, and ranks of other groups draw other numbers by design. What can differ for longer is what
-they are seeded by, and what the shares of the samples are cut from. Shares are disjoint and complete if the
-orders are the same, for each is cut at the rank's own place, and what is kept of it ahead is as it was
-drawn."""
+outlast a step. Within a step each rank may draw what it likes (rank 0 alone samples a text to log), so what
+generators hold after it need not be equal anywhere. What can differ for longer is what they are seeded by,
+and what the shares of the samples are cut from. Shares are disjoint and complete if the orders are the same,
+for each is cut at the rank's own place, and what is kept of it ahead is as it was drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.agreement.differing import listed
 from holdfast.agreement.once_equal import NUMBERS, Compared, OnceEqual
-from holdfast.state import digest, randomness, sums
+from holdfast.state import digest, sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STREAMS_MAX = 4
 """Streams of samples that are compared: those that were first in use."""
-CLAIMS_MAX = STREAMS_MAX + 3
+CLAIMS_MAX = STREAMS_MAX + 2
 ORDER = "the order of samples"
 _SHOWN = 4
 """Orders of one stream that are shown."""
@@ -57,29 +57,29 @@ class DrawnAlike:
         self._claimed: dict[int, tuple[str, str]] = {}  # by key: name, and what is claimed in words
         self.columns = CLAIMS_MAX * NUMBERS
 
-    def row(self) -> list[int]:
-        """This rank's numbers after a step."""
+    def row(self, *, thorough: bool) -> list[int]:
+        """This rank's numbers after a step. `thorough`: not only of orders."""
         self._claimed = {
             digest.number(repr(("drawn", name, *place)).encode()): (name, words)
-            for name, words, place in self._claims()
+            for name, words, place in self._claims(thorough=thorough)
         }
         numbers = [(key, sums.text(words.encode()), True) for key, (_, words) in self._claimed.items()]
         return self._once.row(numbers, self.columns)
 
-    def _claims(self) -> list[tuple[str, str, tuple[object, ...]]]:
+    def _claims(self, *, thorough: bool) -> list[tuple[str, str, tuple[object, ...]]]:
         """Name, words, and what else decides which ranks claim the same."""
         state = self._state
         found: list[tuple[str, str, tuple[object, ...]]] = []
         streams = list(self._streams().items())[:STREAMS_MAX]
         for seed, (order, _) in streams:
             found.append((order_name(seed), order.from_here(state.data_step), ()))
+        if not thorough:
+            return found
         if any(ahead is not None for _, (_, ahead) in streams):
             intact = all(ahead is None or ahead.intact() for _, (_, ahead) in streams)
             found.append(("the samples drawn ahead", _AS_DRAWN if intact else _CHANGED, ()))
         loop = (state.functions.called, state.entry.last_step)
         found.append(("the seed of the steps", f"{state.entry.seed}", loop))
-        if state.tracked.at.tp > 1:
-            found.append(("random generators", randomness.fingerprint(), (state.seed_group,)))
         return found
 
     def learn(self, rows: Sequence[Sequence[int]]) -> Compared:

@@ -160,7 +160,7 @@ class Equality:
         cut = len(own)
         own += self._gradients.row()
         until = len(own)
-        own += [*self._drawn.row(), int(self._differing), int(silent)]
+        own += [*self._drawn.row(thorough=True), int(self._differing), int(silent)]
         gathered = self._gather_with_turns(own)
         self._log_silent([rank for rank, row in enumerate(gathered) if row[-1]])
         self._differing = any(row[-2] for row in gathered)
@@ -199,7 +199,7 @@ class Equality:
         numbers = [*own, *[0] * (self._columns - len(own)), int(silent)]
         cut = len(numbers)
         if turns:
-            rows = self._gather_with_turns([*numbers, *self._drawn.row()])
+            rows = self._gather_with_turns([*numbers, *self._drawn.row(thorough=False)])
             self._learn_drawn([row[cut:] for row in rows])
         else:
             rows = self._gather(numbers)
@@ -214,7 +214,8 @@ class Equality:
         if state.world_size == 1:
             return set()
         seen = self._drawn.learn(rows)
-        if apart := seen.apart - self._apart:
+        told = seen.apart if self._check.on else seen.apart | seen.damaged
+        if apart := told - self._apart:
             self._apart |= apart
             every = transfer.exchange(self._drawn.details(apart), carrier(state.backend, state.device))
             words = described(every)

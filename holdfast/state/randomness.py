@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import functools
-import hashlib
 import random
 import sys
 from typing import Any
@@ -81,12 +80,6 @@ def capture(rank: int) -> dict[str, Any]:
         name, keys, *rest = numpy.random.get_state()
         found["numpy"] = (str(name), keys.tobytes(), int(rest[0]), int(rest[1]), float(rest[2]))
     return found
-
-
-def fingerprint() -> str:
-    """One word for the states of all generators of this process that `seed_step` seeds."""
-    found = {name: state for name, state in capture(0).items() if name != "rank"}
-    return hashlib.blake2s(repr(found).encode(), digest_size=8).hexdigest()
 
 
 def apply(found: dict[str, Any]) -> None:

@@ -42,6 +42,10 @@ def differ() -> None:
         let_flip()
     elif KIND == "seed":
         state.entry.seed = (state.entry.seed or 0) ^ 1 << 20
+    elif KIND == "generator":
+        kept = torch.default_generator.get_state()
+        kept[100] ^= 4
+        torch.default_generator.set_state(kept)
     elif KIND == "order":
         stream = streams._known[3]
         stream.orders[-1] = dataclasses.replace(stream.orders[-1], position=stream.orders[-1].position + 64)
@@ -56,11 +60,14 @@ def train() -> None:
     for step in session.steps(16):
         if odd and step == 5:
             differ()
+        if step == 6:
+            drawn = torch.rand(4).tolist()
         optimizer.zero_grad()
         wrapped(data[session.sample_indices(size, 9, seed=seed)]).pow(2).mean().backward()
         optimizer.step()
     found = hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model.parameters()))
-    (OUT / f"result.{session.rank}.json").write_text(json.dumps({"digest": found.hexdigest()}))
+    line = {"digest": found.hexdigest(), "drawn": drawn, "rank": session.rank}
+    (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))
 
 
 train()

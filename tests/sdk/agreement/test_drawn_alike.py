@@ -1,18 +1,14 @@
-"""What ranks draw by is compared: the order of samples, samples drawn ahead, the seed, generators."""
+"""What ranks draw by is compared: the order of samples, samples drawn ahead, the seed."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 
 from controlplane.cli.demo.memory import flip_bit
-from holdfast.agreement.drawn_alike import DrawnAlike
-from holdfast.coordinates import Coordinates
 from holdfast.data import sampling
 from tests.sdk.node import Node
 
@@ -38,6 +34,7 @@ class Drawn:
             self.logged = "".join(member.log.read_text() for member in node.members.values())
             said = [each for member in node.members.values() for each in member.said]
         self.found = [each for each in said if each["op"] == "replicas" and each["ranks"]]
+        self.drawn = [line["drawn"] for line in node.results()]
         self.told = self.logged.count("cut their shares from different orders")
 
 
@@ -59,6 +56,11 @@ def test_a_rank_that_comes_to_draw_otherwise_is_named_at_the_next_check(
     assert first["digests"][0].startswith("rank 1: ")
 
 
+def test_without_checks_an_order_that_changes_is_told_of(zygote: Zygote) -> None:
+    run = Drawn(zygote, "order", every=0)
+    assert not run.found and run.told == 1, run.logged
+
+
 @pytest.mark.parametrize("every", [0, 4])
 def test_ranks_with_data_sets_of_other_sizes_are_told_of_once(zygote: Zygote, every: int) -> None:
     run = Drawn(zygote, "smaller", every)
@@ -72,41 +74,9 @@ def test_ranks_that_draw_alike_or_by_seeds_of_their_own_are_not_accused(zygote: 
     assert not run.found and not run.told
 
 
-def _rank(rank: int, tp: int) -> Any:
-    """What the check reads of a rank's state."""
-    at = Coordinates(rank, 4, tp=tp)
-    entry = SimpleNamespace(seed=0, last_step=10)
-    functions = SimpleNamespace(called=1)
-    tracked = SimpleNamespace(at=at)
-    return SimpleNamespace(
-        tracked=tracked, entry=entry, functions=functions, data_step=5, seed_group=rank // tp
-    )
-
-
-def test_generators_are_compared_within_a_tensor_group_only() -> None:
-    checks = [DrawnAlike(_rank(rank, 2), dict) for rank in range(4)]
-
-    def damaged(seeds: list[int]) -> list[set[int]]:
-        rows = []
-        for check, seed in zip(checks, seeds, strict=True):
-            torch.manual_seed(seed)
-            rows.append(check.row())
-        return [check.learn(rows).damaged for check in checks]
-
-    assert damaged([1, 1, 2, 2]) == [set()] * 4, "groups draw other numbers"
-    (key,) = {key for found in damaged([1, 1, 2, 3]) for key in found}
-    names = [list(check.details({key}).values()) for check in checks]
-    assert names[:2] == [[], []] and [list(each[0]) for each in names[2:]] == [["random generators"]] * 2
-
-
-def test_generators_that_never_were_equal_accuse_nobody() -> None:
-    checks = [DrawnAlike(_rank(rank, 2), dict) for rank in range(4)]
-    for _ in range(3):
-        rows: list[list[int]] = []
-        for check in checks:
-            torch.manual_seed(len(rows))
-            rows.append(check.row())
-        assert not any(check.learn(rows).damaged for check in checks)
+def test_a_generator_that_is_damaged_in_a_step_is_as_it_would_be_in_the_next_one(zygote: Zygote) -> None:
+    """So it needs no comparison: what it has drawn in that step has reached all ranks with the gradients."""
+    assert Drawn(zygote, "generator").drawn == Drawn(zygote, "none").drawn
 
 
 def test_samples_drawn_ahead_are_seen_to_be_changed() -> None:
