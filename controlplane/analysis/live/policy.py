@@ -140,6 +140,8 @@ loses it."""
 SNAPSHOT_RATIO = 0.04
 """The same for snapshots, which come seldom: averaged over SNAPSHOT_ROWS rows."""
 SNAPSHOT_ROWS = 12
+SNAPSHOT_SHARE = 0.1
+"""They are uncertain by this share of a single one, so rows with one are at least so many of all."""
 SNAPSHOT_TIMES = 3
 """Rows with a long snapshot, at least: one alone passes."""
 

@@ -48,6 +48,7 @@ class TypicalRow:
     stages_s: tuple[float, ...]  # own work of each stage's typical rank; NaN: not judged
     ranks: int  # of how many ranks it is
     queued_s: float  # the rank that waits for a CPU longest; NaN: not known
+    copied_late_s: float = 0.0  # snapshots hold one rank up so much longer than a typical one
 
 
 class Usual:
@@ -166,6 +167,7 @@ class Memory:
                 tuple(stages),
                 int((~np.isnan(own_s)).sum()),
                 _most(waits.queued_s, math.nan),
+                _late_s(per_step["snapshot"]),
             )
         )
         self._usual()
