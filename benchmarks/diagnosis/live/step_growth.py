@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.diagnosis.metrics import BOUND, FAMILIES, PER_DAY
-from controlplane.analysis.live.resources.memory import TypicalRow
 from controlplane.analysis.live.resources.step_growth import StepGrowth
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def alarms_s(steps_s: Iterable[float]) -> list[float]:
     """When (s) steps begin to count as grown."""
     pace, found, before = StepGrowth(), [], False
     for at, step_s in enumerate(steps_s):
-        pace.take(TypicalRow(at, at, at * ROW_S, (at + 1) * ROW_S, step_s, step_s, {}, 0.0, 0.0, (), 1, 0.0))
+        pace.take(at * ROW_S, step_s, {})
         now = pace.grew
         if now and not before:
             found.append(at * ROW_S)

@@ -201,7 +201,8 @@ class Memory:
         self._ready = (usual["cpu"] + np.nan_to_num(usual["queued"])) / own_s
 
     def _usual(self) -> None:
-        self.pace.take(self.jobs[-1])
+        row = self.jobs[-1]
+        self.pace.take(row.ended_s, row.step_s, row.spent)
         if len(self.jobs) < policy.RECENT:
             return
         level, _ = median_of_rows(self.own.newest(policy.RECENT))

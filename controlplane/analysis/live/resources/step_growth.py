@@ -16,8 +16,6 @@ from controlplane.analysis.trends.watching import MetricWatch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controlplane.analysis.live.resources.memory import TypicalRow
-
 
 class StepGrowth:
     """The step of the job's typical rank, row by row."""
@@ -30,16 +28,16 @@ class StepGrowth:
         self._span: list[float] = []
         self._grew = False
 
-    def take(self, row: TypicalRow) -> None:
-        """Take in the newest row."""
-        if math.isnan(row.step_s):
+    def take(self, ended_s: float, step_s: float, spent: Mapping[str, float]) -> None:
+        """Take in a row."""
+        if math.isnan(step_s):
             return
-        if self._span and row.ended_s - self._began_s >= policy.STEPS_SPAN_S:
-            self._sample(row.ended_s)
+        if self._span and ended_s - self._began_s >= policy.STEPS_SPAN_S:
+            self._sample(ended_s)
         if not self._span:
-            self._began_s = row.ended_s
-            self._learn(row.spent)
-        self._span.append(row.step_s)
+            self._began_s = ended_s
+            self._learn(spent)
+        self._span.append(step_s)
 
     def _sample(self, ended_s: float) -> None:
         self.watch.observe(ended_s, float(np.median(self._span)))
