@@ -1,9 +1,10 @@
 """Measure what comparing replicas costs: `python -m benchmarks.replica_checks`.
 
 The small GPT of the demo takes steps on the CPU; after each of them its whole state (parameters and AdamW) is
-summed up once, as `--check-replicas-every 1` does. Both are CPU time of one thread, in turns, in one process:
-their ratio, paired step by step, divided by N, is the cost of `--check-replicas-every N`. The exchange of one
-row of numbers between ranks is not in it: it is one all_gather of some hundred bytes."""
+summed up once, as `--check-replicas-every 1` does, and so are its gradients. Both are CPU time of one thread,
+in turns, in one process: their ratio, paired step by step, divided by N, is the cost of
+`--check-replicas-every N`. The exchange of one row of numbers between ranks is not in it: it is one
+all_gather of some hundred bytes."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import torch
 from holdfast.agreement.proof import Proof
 from holdfast.examples.train_gpt import GPT
 from holdfast.snapshots import plan
+from holdfast.state import sums
 from holdfast.state.tracked import TrackedState
 
 SHAPES = ((4, 160, 16), (6, 384, 32))
@@ -54,11 +56,16 @@ def _times(layers: int, width: int, batch: int) -> tuple[int, list[float], list[
         scores = model(text[:, :-1])
         loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten())
         torch.autograd.backward(loss)
+        summing = time.thread_time()
+        gradients = sums.each([each.grad for each in model.parameters() if each.grad is not None])
+        stepping = time.thread_time()
         optimizer.step()
         middle = time.thread_time()
         found, _ = plan.current(found, tracked)
         proof.sums(found)
-        times.append((middle - begun, time.thread_time() - middle))
+        sums.joined([value for each in gradients for value in each.tolist()])
+        of_gradients = stepping - summing
+        times.append((middle - begun - of_gradients, time.thread_time() - middle + of_gradients))
     assert found is not None
     size = sum(tensor.nbytes for tensor in found.tensors)
     return size, [step for step, _ in times[WARM:]], [summed for _, summed in times[WARM:]]

@@ -310,6 +310,7 @@ class Ranks:
                 compared.uncovered,
                 compared.replay,
                 tuple(ReplayPass(**dataclasses.asdict(each)) for each in compared.passes),
+                compared.gradients,
             )
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import step_replays
 from controlplane.core.records.evidence import Origin
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
+from holdfast.ipc.messages.replicas import DIFFER
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.places import Place
@@ -36,6 +37,16 @@ _REPLACE = Recommendation(
     "Keep the device out of use until it is tested: its rank's program, run again twice, is right "
     "(`--on-corrupt-state act` has moved the rank, if there was another device).",
     effort=Effort.MEDIUM,
+)
+_REDUCTION = Recommendation(
+    "Test the links and network cards of these ranks' nodes, and the memory of their devices: the damage "
+    "came with the reduction of gradients (the network, or buckets in memory), not with the state.",
+    effort=Effort.MEDIUM,
+)
+_EQUAL = Recommendation(
+    "Nothing has to be taken back: parameters and optimizer are equal. If it is the script that changes "
+    "gradients on one rank alone, this is said once only.",
+    effort=Effort.LOW,
 )
 _UNDECIDED = Recommendation(
     "Test memory and devices of these ranks. With three replicas or more the odd one can be told.",
@@ -64,7 +75,9 @@ def findings(dispute: ReplicaDispute) -> list[Finding]:
         confidence = RANK_CONFIDENCE
         if seen.buffers:
             confidence = BUFFERS_CONFIDENCE
+        if seen.buffers and seen.gradients != DIFFER:
             reason += "; only buffers differ, which a script may change on one rank alone"
+        reason += _order(seen)
         subject = f"rank {seat.rank} ({seat.node}, device {seat.local_rank})"
         at = (("node", seat.node), ("rank", seat.rank), ("device", seat.local_rank), ("member", seat.member))
         found.append(_finding(seen, answer, subject, at, reason=reason, confidence=confidence))
@@ -74,6 +87,7 @@ def findings(dispute: ReplicaDispute) -> list[Finding]:
 def _undecided(seen: ReplicasReported, answer: ReplayAnswer) -> Finding:
     ranks = ", ".join(map(str, seen.ranks))
     reason = f"they held the same, and differ in {_what(seen)}, {_since(seen)}; none has a majority"
+    reason += _order(seen)
     subject, place = f"ranks {ranks}", (("node", None), ("rank", None))
     if answer.origin is Origin.HARDWARE and answer.ranks:
         wrong = ", ".join(map(str, answer.ranks))
@@ -93,7 +107,7 @@ def _finding(
     """`first_step`: the first step that may have been computed with damaged state."""
     digests = [each.partition(": ") for each in seen.digests]
     words = step_replays.WORDS.get(answer.why, answer.why)
-    look = _LOOK if seen.odd_ranks else _UNDECIDED
+    look = _REDUCTION if seen.gradients == DIFFER else _LOOK if seen.odd_ranks else _UNDECIDED
     return Finding(
         KIND,
         Level.DEGRADED if seen.buffers else Level.CRITICAL,
@@ -106,6 +120,7 @@ def _finding(
             ("found_step", seen.step),
             ("replicas_count", len(seen.ranks)),
             ("tensors", ", ".join(seen.tensors)),
+            *((("came_first", _came_first(seen)),) if seen.gradients else ()),
             ("cause", answer.origin.value),
             ("cause_reason", answer.why),
             *((f"digest_{who.replace(' ', '_')}", digest) for who, _, digest in digests),
@@ -113,13 +128,41 @@ def _finding(
         ),
         recommendations=(
             {Origin.HARDWARE: _REPLACE, Origin.SOFTWARE: _SCRIPT}.get(answer.origin, look),
-            Recommendation(
+            _EQUAL
+            if seen.buffers and seen.gradients == DIFFER
+            else Recommendation(
                 f"Trust no snapshot or checkpoint of more than {seen.agreed_step} steps: gradients have "
                 "carried the damage to all ranks. `--on-corrupt-state act` goes back by itself.",
                 effort=Effort.LOW,
             ),
         ),
         first_step=seen.agreed_step,
+    )
+
+
+def _came_first(seen: ReplicasReported) -> str:
+    """What was damaged first. Gradients are looked at in the step before a check only: what the steps between
+    two checks did is not known."""
+    if seen.gradients == DIFFER:
+        return "gradients"
+    return "state" if seen.step - seen.agreed_step <= 1 else "unknown"
+
+
+def _order(seen: ReplicasReported) -> str:
+    """What `_came_first` means, as the end of a sentence."""
+    if not seen.gradients:
+        return ""
+    if seen.gradients == DIFFER:
+        after = "; the state is equal" if seen.buffers else ", and the state follows"
+        return f". The gradients differed first: after they were reduced, before the optimizer's{after}"
+    if seen.step - seen.agreed_step <= 1:
+        return (
+            ". The gradients were equal after they were reduced: the damage came later, in memory or with "
+            "the optimizer"
+        )
+    return (
+        ". The newest gradients were equal after they were reduced: what came first in the steps since is "
+        "not known (`--check-replicas-every 1` tells it)"
     )
 
 

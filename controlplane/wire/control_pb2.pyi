@@ -766,7 +766,7 @@ class UserFault(_message.Message):
     def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., kind: _Optional[str] = ..., reason: _Optional[str] = ..., rollback: bool = ...) -> None: ...
 
 class ReplicasReported(_message.Message):
-    __slots__ = ("job", "member", "generation", "step", "agreed_step", "ranks", "odd_ranks", "tensors", "more", "digests", "buffers", "uncovered", "replay", "passes")
+    __slots__ = ("job", "member", "generation", "step", "agreed_step", "ranks", "odd_ranks", "tensors", "more", "digests", "buffers", "uncovered", "replay", "passes", "gradients")
     JOB_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -781,6 +781,7 @@ class ReplicasReported(_message.Message):
     UNCOVERED_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
+    GRADIENTS_FIELD_NUMBER: _ClassVar[int]
     job: str
     member: str
     generation: int
@@ -795,7 +796,8 @@ class ReplicasReported(_message.Message):
     uncovered: _containers.RepeatedScalarFieldContainer[str]
     replay: str
     passes: _containers.RepeatedCompositeFieldContainer[ReplayPass]
-    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., agreed_step: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., odd_ranks: _Optional[_Iterable[int]] = ..., tensors: _Optional[_Iterable[str]] = ..., more: _Optional[int] = ..., digests: _Optional[_Iterable[str]] = ..., buffers: bool = ..., uncovered: _Optional[_Iterable[str]] = ..., replay: _Optional[str] = ..., passes: _Optional[_Iterable[_Union[ReplayPass, _Mapping]]] = ...) -> None: ...
+    gradients: str
+    def __init__(self, job: _Optional[str] = ..., member: _Optional[str] = ..., generation: _Optional[int] = ..., step: _Optional[int] = ..., agreed_step: _Optional[int] = ..., ranks: _Optional[_Iterable[int]] = ..., odd_ranks: _Optional[_Iterable[int]] = ..., tensors: _Optional[_Iterable[str]] = ..., more: _Optional[int] = ..., digests: _Optional[_Iterable[str]] = ..., buffers: bool = ..., uncovered: _Optional[_Iterable[str]] = ..., replay: _Optional[str] = ..., passes: _Optional[_Iterable[_Union[ReplayPass, _Mapping]]] = ..., gradients: _Optional[str] = ...) -> None: ...
 
 class ReplayPass(_message.Message):
     __slots__ = ("kind", "shift", "common", "ranks", "digests")

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from holdfast.agreement import differing, giving, odd_replicas
+from holdfast.agreement.drawn_alike import DrawnAlike, described
+from holdfast.agreement.gradient_sums import GradientSums
 from holdfast.agreement.proof import NUMBERS, Proof
 from holdfast.agreement.replica_check import ReplicaCheck
 from holdfast.agreement.running_code import RunningCode
@@ -31,6 +33,9 @@ from holdfast.state import shard_ids
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
+
+    from holdfast.agreement.drawn_alike import Streams
     from holdfast.agreement.snapshot_turns import SnapshotTurns
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.messages.replicas import ReplicasCompared
@@ -40,6 +45,11 @@ if TYPE_CHECKING:
 LOOK_EVERY = 100
 """Steps between two comparisons if no snapshots are taken."""
 
+_APART = (
+    "ranks cut their shares from different orders of the same samples, so that some samples are trained with "
+    "more than once in an epoch and others not at all: %s. Does every rank see the same data set, and give "
+    "the same sizes? Where each has data of its own, give it a seed of its own"
+)
 Rows = list[list[int]]
 log = logging.getLogger("holdfast.sdk")
 
@@ -48,19 +58,26 @@ class Equality:
     """Compares one rank's state with its peers'.
 
     `ask_for_room` asks the agent for room for snapshots. `turns`: what the ranks agree on together with each
-    comparison."""
+    comparison. `streams` gives the streams of samples in use."""
 
     def __init__(
-        self, state: RankState, ask_for_room: Callable[[AgentClient], None], turns: SnapshotTurns
+        self,
+        state: RankState,
+        ask_for_room: Callable[[AgentClient], None],
+        turns: SnapshotTurns,
+        streams: Callable[[], Streams],
     ) -> None:
         self._state, self._ask_for_room, self._turns = state, ask_for_room, turns
         self._proof = Proof(state.tracked)
-        self._check = ReplicaCheck(state, self._proof)
+        self._gradients, self._drawn = GradientSums(state), DrawnAlike(state, streams)
+        self._check = ReplicaCheck(state, self._proof, self._gradients, self._drawn)
         self._code = RunningCode(state)
         self._columns = 0  # numbers per row: those of the rank that tracks most
         self._first = False  # the next boundary is the generation's first
         self._logged = False  # it was logged that buffers differ
         self._silent: list[int] = []  # ranks last logged as having a state that cannot be compared
+        self._apart: set[int] = set()  # of what the ranks draw by, what differs in this generation
+        self._told_apart = ""  # how that was told
         self._differing = False  # buffers differ, and without snapshots no rank's own can be kept
 
     def prepare(self) -> None:
@@ -76,8 +93,11 @@ class Equality:
         own = state.tracked.objects
         claims = state.tracked.claims
         chosen = [name for name in own if fresh and holds and claims[name].from_rank_0]
-        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number()])
+        optimizers = len(state.tracked.optimizers)
+        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number(), optimizers])
         self._code.compare([row[4] for row in rows])
+        self._apart = set()
+        self._gradients.begin(max(row[5] for row in rows))
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)
@@ -92,6 +112,18 @@ class Equality:
             self._scatter()
         elif state.rank in lost and (buffers or any(row[3] for row in rows)):
             state.inexact.append(f"buffers of rank {state.rank}")
+
+    def begin_step(self) -> None:
+        """A step begins: what a broken one has left is no longer of use."""
+        self._gradients.forget()
+
+    def before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to step: if this step is a checked one, its gradients are compared, too."""
+        check, state = self._check, self._state
+        if not check.on or state.agent is None or state.world_size == 1 or not self._columns:
+            return
+        if self._first or check.due_with(state.completed + 1):
+            self._gradients.take(optimizer)
 
     def at_boundary(self) -> ReplicasCompared | None:
         """Compare what is due, and agree on a snapshot; all ranks have completed this step. Raises
@@ -124,11 +156,17 @@ class Equality:
         assert state.agent is not None
         plan = self._plan()
         silent = plan is None and bool(state.tracked.objects)
-        own = [*check.row(plan, self._columns), int(self._differing), int(silent)]
+        own = check.row(plan, self._columns)
+        cut = len(own)
+        own += self._gradients.row()
+        until = len(own)
+        own += [*self._drawn.row(thorough=True), int(self._differing), int(silent)]
         gathered = self._gather_with_turns(own)
         self._log_silent([rank for rank, row in enumerate(gathered) if row[-1]])
         self._differing = any(row[-2] for row in gathered)
-        rows = [row[:-2] for row in gathered]
+        rows = [row[:cut] for row in gathered]
+        gradients = self._gradients.learn([row[cut:until] for row in gathered])
+        drawn = self._learn_drawn([row[until:-2] for row in gathered])
         found = odd_replicas.claims([row[:-1] for row in rows])
         keys, buffers = odd_replicas.differing(found), check.buffer_keys(rows)
         if self._differing:
@@ -143,7 +181,10 @@ class Equality:
         if own_buffers:  # as with batch norm: each rank's batches give it other numbers
             self._keep_own_buffers(state.agent)
         keys -= own_buffers
-        return check.differ(plan, found, keys, buffers=keys <= buffers) if keys else check.agree(plan, found)
+        keys |= drawn
+        if keys or gradients.keys:
+            return check.differ(plan, found, keys, gradients, buffers=keys <= buffers)
+        return check.agree(plan, found)
 
     def _keep_own_buffers(self, agent: AgentClient) -> None:
         self._scatter()
@@ -156,9 +197,32 @@ class Equality:
         own = self._proof.rows(plan, look) if plan is not None else []
         silent = look != -1 and plan is None and bool(self._state.tracked.objects)
         numbers = [*own, *[0] * (self._columns - len(own)), int(silent)]
-        rows = self._gather_with_turns(numbers) if turns else self._gather(numbers)
-        self._log_silent([rank for rank, row in enumerate(rows) if row[-1]])
-        return [row[:-1] for row in rows]
+        cut = len(numbers)
+        if turns:
+            rows = self._gather_with_turns([*numbers, *self._drawn.row(thorough=False)])
+            self._learn_drawn([row[cut:] for row in rows])
+        else:
+            rows = self._gather(numbers)
+        self._log_silent([rank for rank, row in enumerate(rows) if row[cut - 1]])
+        return [row[: cut - 1] for row in rows]
+
+    def _learn_drawn(self, rows: Rows) -> set[int]:
+        """Take note of what the ranks draw by. Returns the keys under which that has come to differ.
+
+        Tells, on rank 0 and once, of ranks that have different orders of the same stream of samples."""
+        state = self._state
+        if state.world_size == 1:
+            return set()
+        seen = self._drawn.learn(rows)
+        told = seen.apart if self._check.on else seen.apart | seen.damaged
+        if apart := told - self._apart:
+            self._apart |= apart
+            every = transfer.exchange(self._drawn.details(apart), carrier(state.backend, state.device))
+            words = described(every)
+            if words and words != self._told_apart and state.rank == 0 and state.agent is not None:
+                self._told_apart = words
+                recovery_log.write(state.agent, logging.WARNING, _APART, words)
+        return seen.damaged
 
     def _log_silent(self, ranks: list[int]) -> None:
         """Log on every rank, once, the ranks whose state is compared with no other rank's."""

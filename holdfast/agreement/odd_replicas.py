@@ -19,6 +19,8 @@ MAJORITY_OF = 3
 """Fewer replicas have no majority."""
 TENSORS_MAX = 5
 """Tensors that are named."""
+GRADIENTS_MAX = 2
+"""Of these, gradients, where the state differs, too."""
 DIGESTS_MAX = 16
 """Ranks whose digests are given: the odd ones first."""
 
@@ -95,6 +97,20 @@ def judge(every: Sequence[Details]) -> OddReplicas:
         tensors=named[:TENSORS_MAX],
         more=max(len(named) - TENSORS_MAX, 0),
         digests=shown,
+    )
+
+
+def together(gradients: OddReplicas, state: OddReplicas) -> OddReplicas:
+    """Both in one, gradients first: where both differ, most of the names are the state's."""
+    few = GRADIENTS_MAX if state.tensors else TENSORS_MAX
+    named = (*gradients.tensors[:few], *state.tensors)
+    lost = len(gradients.tensors) - len(gradients.tensors[:few])
+    return OddReplicas(
+        ranks=tuple(sorted({*gradients.ranks, *state.ranks})),
+        odd=tuple(sorted({*gradients.odd, *state.odd})),
+        tensors=named[:TENSORS_MAX],
+        more=gradients.more + state.more + lost + max(len(named) - TENSORS_MAX, 0),
+        digests=gradients.digests or state.digests,
     )
 
 

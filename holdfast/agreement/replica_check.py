@@ -4,7 +4,8 @@ A bit that flips in the memory of one rank makes its state differ from that of i
 what it changes in the gradients reaches everybody alike. So replicas that hold other bits, although they held
 the same before, were damaged: by memory, a device, or a script that treats one rank differently. Ranks
 exchange one 64-bit sum for each tracked object (`holdfast.state.sums`), and digests of single tensors only
-when these differ. What is compared with what is the business of `proof`."""
+when these differ. What is compared with what is the business of `proof`; `gradient_sums` adds the gradients
+of the step, which tell where the damage came from."""
 
 from __future__ import annotations
 
@@ -21,6 +22,8 @@ from holdfast.state import sums
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.agreement.drawn_alike import DrawnAlike
+    from holdfast.agreement.gradient_sums import GradientSums, OddGradients
     from holdfast.agreement.odd_replicas import Claims, OddReplicas
     from holdfast.agreement.proof import Proof
     from holdfast.rank_state import RankState
@@ -38,8 +41,8 @@ log = logging.getLogger("holdfast.sdk")
 class ReplicaCheck:
     """One rank's part of the comparisons. `proof` computes the numbers of its tracked objects."""
 
-    def __init__(self, state: RankState, proof: Proof) -> None:
-        self._state, self._proof = state, proof
+    def __init__(self, state: RankState, proof: Proof, gradients: GradientSums, drawn: DrawnAlike) -> None:
+        self._state, self._proof, self._gradients, self._drawn = state, proof, gradients, drawn
         self._seen_equal = False  # all agreed after some step, in this process
         self._agreed_step = 0
         self._told_generation = 0  # in which it was last reported that all agree
@@ -55,10 +58,12 @@ class ReplicaCheck:
         """Whether the step that has just ended is one after which they are compared.
 
         That after the last step of a loop too: nothing leaves it unchecked."""
+        return self.due_with(self._state.completed)
+
+    def due_with(self, completed: int) -> bool:
+        """Whether they are compared when so many steps are completed."""
         state = self._state
-        return state.completed % state.environment.check_replicas_every == 0 or (
-            state.completed == state.entry.last_step
-        )
+        return completed % state.environment.check_replicas_every == 0 or completed == state.entry.last_step
 
     def begin(self, step: int) -> None:
         """Begin a generation, with a state of `step` that was just found equal where it was held."""
@@ -88,7 +93,7 @@ class ReplicaCheck:
         """All agree. Returns what is to be reported; None: nothing that is new."""
         state = self._state
         self._seen_equal, self._agreed_step = True, state.completed
-        uncovered = self._alone(plan, found)
+        uncovered = (*self._alone(plan, found), *self._gradients.uncovered())
         if uncovered != self._uncovered:
             self._uncovered = uncovered
             self._log(uncovered)
@@ -102,18 +107,23 @@ class ReplicaCheck:
         return ReplicasCompared(state.generation, state.completed, state.completed, uncovered=uncovered)
 
     def differ(
-        self, plan: SnapshotPlan | None, found: Claims, keys: set[int], *, buffers: bool
+        self, plan: SnapshotPlan | None, found: Claims, keys: set[int], odd: OddGradients, *, buffers: bool
     ) -> ReplicasCompared | None:
-        """These keys differ. Every rank calls it; returns what this one is to report.
+        """These keys differ, or the gradients do. Every rank calls it; returns what this one is to report.
 
         Where the job goes back, all ranks report it, because the report of one may be lost with its node."""
         state = self._state
         self._told_generation = 0
         details = self._proof.details(plan, keys) if plan is not None else {}
-        every = transfer.exchange(details, carrier(state.backend, state.device))
-        seen = odd_replicas.judge(every)
-        if not seen.ranks:  # no single tensor shows it: the objects' own numbers have to do
+        details |= self._drawn.details(keys)
+        everything = transfer.exchange(
+            [self._gradients.details(odd.keys), details], carrier(state.backend, state.device)
+        )
+        of_gradients = odd_replicas.judge([each[0] for each in everything])
+        seen = odd_replicas.judge([each[1] for each in everything])
+        if keys and not seen.ranks:  # no single tensor shows it: the objects' own numbers have to do
             seen = self._by_object(plan, found, keys)
+        seen = odd_replicas.together(of_gradients, seen)
         message = ReplicasCompared(
             state.generation,
             state.completed,
@@ -124,7 +134,10 @@ class ReplicaCheck:
             more=seen.more,
             digests=seen.digests,
             buffers=buffers,
+            gradients=odd.word,
         )
+        if not keys:  # the state is equal
+            self._seen_equal, self._agreed_step = True, state.completed
         speaker = next(rank for rank in seen.ranks if rank not in seen.odd)
         return message if state.environment.corrupt_acts or state.rank == speaker else None
 

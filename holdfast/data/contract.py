@@ -73,6 +73,15 @@ class SampleOrder:
         """The position at which a batch begins: the number of samples before it."""
         return self.position + (batch - self.batch) * self.global_batch
 
+    def from_here(self, batch: int) -> str:
+        """What decides the samples from this batch on, in words: equal for equal samples, however the order
+        came about."""
+        begin = self.start(batch)
+        later = [each for each in self.stretches if each.first > begin]
+        now = [each for each in self.stretches if each.first <= begin][-1:]
+        parts = [(max(each.first, begin), each.n, each.seed, each.base) for each in (*now, *later)]
+        return f"{self.n} samples, {self.global_batch} a step, from sample {begin} on of {parts}"
+
     def samples(self, batch: int, places: range) -> torch.Tensor:
         """The samples at these places of a batch (int64)."""
         begin, parts = self.start(batch) + places.start, []

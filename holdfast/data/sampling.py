@@ -18,6 +18,8 @@ from holdfast.state.randomness import mixed
 _LOW = (1 << 31) - 1
 _AHEAD = 1024  # samples that are computed together
 _ROUNDS = 4
+_Order = tuple[int, int, range, int]
+"""Samples of the data set, samples of a step, a rank's places among these, and the seed."""
 
 
 def share(global_batch: int, rank: int, world_size: int) -> range:
@@ -42,7 +44,7 @@ class Ahead:
     1000."""
 
     def __init__(self) -> None:
-        self._order: tuple[object, ...] = ()
+        self._order: _Order = (0, 0, range(0), 0)
         self._first = 0
         self._rows: tuple[torch.Tensor, ...] = ()
 
@@ -53,10 +55,23 @@ class Ahead:
         if order != self._order or not self._first <= step < self._first + len(self._rows):
             self._order, self._first = order, step
             steps = max(min(_AHEAD // max(len(places), 1), n // global_batch), 1)
-            away = torch.arange(steps).unsqueeze(1) * global_batch + torch.arange(len(places))
-            found = _at(n, step * global_batch + places.start, away.flatten(), seed)
-            self._rows = found.view(steps, len(places)).unbind()
+            self._rows = _rows(self._order, step, steps)
         return self._rows[step - self._first].clone()
+
+    def intact(self) -> bool:
+        """Whether what was computed is what it is computed to be now."""
+        if not self._rows:
+            return True
+        again = _rows(self._order, self._first, len(self._rows))
+        return all(map(torch.equal, self._rows, again))
+
+
+def _rows(order: _Order, step: int, steps: int) -> tuple[torch.Tensor, ...]:
+    """The samples of so many steps from `step` on, one tensor for each."""
+    n, global_batch, places, seed = order
+    away = torch.arange(steps).unsqueeze(1) * global_batch + torch.arange(len(places))
+    found = _at(n, step * global_batch + places.start, away.flatten(), seed)
+    return found.view(steps, len(places)).unbind()
 
 
 def _at(n: int, start: int, away: torch.Tensor, seed: int) -> torch.Tensor:

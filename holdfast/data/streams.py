@@ -37,7 +37,7 @@ class Consumer(Protocol):
         """Begin a step."""
 
     def end(self) -> None:
-        """End a step. Raises SessionError if it has not consumed its share."""
+        """End a step. Raises SessionError if its share is not consumed."""
 
     def leave(self) -> None:
         """Leave the elastic function: drop what was taken ahead."""
@@ -268,9 +268,8 @@ class SampleStreams:
                     f"step {self.state.step} took {len(given)} of {parts} micro-batches of "
                     f"{contract.shown(sizes)}: the others would be skipped"
                 )
-        if self._consumers:
-            for consumer in list(self._consumers):
-                consumer.end()
+        for consumer in list(self._consumers) if self._consumers else ():
+            consumer.end()
         if self.weighting.left_out and self.state.rank == 0:
             self.weighting.by_script = True  # it is told once
             log.warning(UNWEIGHTED, self.state.step)
@@ -310,6 +309,11 @@ class SampleStreams:
         Raises SessionError if it is no longer known."""
         found = self._places.at(seed, self.state.step)
         return found[1] if found is not None else None
+
+    def in_use(self) -> dict[int, tuple[SampleOrder, sampling.Ahead | None]]:
+        """By seed, the order of each stream of the newest step, and what was drawn ahead of it."""
+        known, newest = self._known.items(), self.state.step - 1
+        return {seed: (each.order, self._ahead.get(seed)) for seed, each in known if each.last >= newest}
 
     # ------------------------------------------------------------------ the state's header
 

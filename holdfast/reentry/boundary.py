@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.anatomy.phases import SNAPSHOT
 from holdfast.ipc import recovery_log
 from holdfast.ipc.messages.rank import Started
-from holdfast.ipc.messages.replicas import RUNNING
+from holdfast.ipc.messages.replicas import DIFFER, RUNNING
 from holdfast.reentry import snapshotting
 from holdfast.state import compiled
 
@@ -84,7 +84,8 @@ def _report_replicas(runtime: Runtime, agent: AgentClient, compared: ReplicasCom
     state = runtime.state
     refused = ""
     if compared.ranks:
-        refused = "only_buffers" if compared.buffers else runtime.replay.refused()
+        alone = "only_gradients" if compared.gradients == DIFFER else "only_buffers"
+        refused = alone if compared.buffers else runtime.replay.refused()
         compared = dataclasses.replace(compared, replay=refused or RUNNING)
     agent.send(compared, keep=True)
     if compared.ranks:

@@ -47,6 +47,8 @@ from holdfast.telemetry.reporting import Reports
 from holdfast.telemetry.training_end import TrainingEnd
 
 if TYPE_CHECKING:
+    import torch
+
     from holdfast.environment import Environment
     from holdfast.ipc.progress_page import ProgressPage
     from holdfast.state.functions import Functions
@@ -89,8 +91,8 @@ class Runtime:
             state.snapshots.random = self.generators.found
         ask_for_room = functools.partial(snapshotting.ask_for_room, state)
         self.turns = SnapshotTurns(state)
-        self.equality = Equality(state, ask_for_room, self.turns)
         self.streams = SampleStreams(state, data_change)
+        self.equality = Equality(state, ask_for_room, self.turns, self.streams.in_use)
         state.tracked.contract = self.streams.text
         self.replay = StepReplay(state, self.streams)
         self.anomalies = NumericAnomalies(state)
@@ -98,7 +100,7 @@ class Runtime:
             state, self.anomalies.notice, functools.partial(drawn.described, self.streams)
         )
         self.anomalies.on_notice = self.gradients.noticed
-        state.guard.on_begun = self.gradients.before_optimizer
+        state.guard.on_begun = self._before_optimizer
         state.guard.before_writing = functools.partial(snapshotting.settle, state)
         self.reports = Reports()
         self.training_end = TrainingEnd(state, total_steps)
@@ -119,6 +121,10 @@ class Runtime:
         _watch_phases(state, self.calls)
         if state.times.on:
             waiting.around = self.waiting
+
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        self.gradients.before_optimizer(optimizer)  # it may leave the step out
+        self.equality.before_optimizer(optimizer)
 
 
 _groups: dict[str, Groups] = {}

@@ -106,6 +106,7 @@ def begin(runtime: Runtime, seed: int | None) -> None:
     runtime.streams.begin(guard.anchor if guard.carries else step)
     guard.begin(step, keep_random=seed is None, whole=state.entry.fresh)
     runtime.gradients.begin()
+    runtime.equality.begin_step()
     if seed is not None:
         seed_step(seed, state.step, state.seed_group)
     if state.page is not None:

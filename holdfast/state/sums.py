@@ -43,11 +43,33 @@ def of(tensors: Sequence[torch.Tensor]) -> int:
     waiting: dict[torch.device, list[torch.Tensor]] = {}
     for run in _runs(tensors):
         waiting.setdefault(run.device, []).append(_weighted(run))
-    total, place = 0, 0
-    for found in waiting.values():
-        for value in torch.stack(found).tolist():
-            total, place = total + value * _odd(place), place + 1
-    return total % MODULUS
+    return joined([value for found in waiting.values() for value in torch.stack(found).tolist()])
+
+
+@torch.no_grad()
+def each(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The sum of each of these tensors by itself, in their order: vectors of int64 on their devices. Waits
+    for none."""
+    found: list[torch.Tensor] = []
+    small: list[torch.Tensor] = []
+    size = 0
+    for tensor in tensors:
+        words = _words(digest.flat(tensor))
+        large = words.nbytes >= _SMALL_BYTES
+        if small and (large or small[0].device != words.device or size + words.numel() > _BLOCK):
+            found.append(_apart(small))
+            small, size = [], 0
+        if large:
+            found.append(_weighted(words.view(torch.uint8)).reshape(1))
+        else:
+            small.append(words)
+            size += words.numel()
+    return [*found, _apart(small)] if small else found
+
+
+def joined(values: Sequence[int]) -> int:
+    """One sum for these sums in their order."""
+    return sum(value * _odd(place) for place, value in enumerate(values)) % MODULUS
 
 
 def text(data: bytes) -> int:
@@ -102,6 +124,16 @@ def _weighted(flat: torch.Tensor) -> torch.Tensor:
         sums.append((words[whole * _BLOCK :] * weights[:rest]).sum().reshape(1))
     every = torch.cat(sums) if len(sums) > 1 else sums[0]
     return (every * _factors(len(every), flat.device)).sum()
+
+
+def _apart(small: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sums of some runs of words, together at most a block of them."""
+    words = torch.cat(list(small))
+    running = torch.cumsum(words * digest.weights(words.device)[: words.numel()], 0)
+    running = torch.cat((running.new_zeros(1), running))
+    sizes = torch.tensor([0, *(run.numel() for run in small)])
+    ends = torch.cumsum(sizes, 0).to(words.device, non_blocking=True)
+    return running[ends].diff()
 
 
 def _words(flat: torch.Tensor) -> torch.Tensor:

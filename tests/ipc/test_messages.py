@@ -97,10 +97,12 @@ FROM_RANK: list[tuple[Record, str]] = [
             ("rank 1: f",),
             replay="done",
             passes=(replicas.Pass("exchanged", 1, "c", (2,), ("f",)),),
+            gradients="agree",
         ),
         '{"op":"replicas","generation":3,"step":8,"agreed_step":4,"ranks":[0,1,2],"odd":[1],'
         '"tensors":["model.w"],"more":0,"digests":["rank 1: f"],"buffers":false,"uncovered":[],'
-        '"replay":"done","passes":[{"kind":"exchanged","shift":1,"common":"c","ranks":[2],"digests":["f"]}]}',
+        '"replay":"done","passes":[{"kind":"exchanged","shift":1,"common":"c","ranks":[2],"digests":["f"]}],'
+        '"gradients":"agree"}',
     ),
     (profiles.ProfileTaken("1-2"), '{"op":"profile_taken","request":"1-2","recorded":false}'),
     (

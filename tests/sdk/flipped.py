@@ -1,7 +1,8 @@
 """Train while another process flips bits in the memory of one rank. `KIND`: which model and state.
 
 At the beginning of each step of AT (`rank:step`, with commas), that rank writes the addresses of its tensors
-to `addresses.<step>.json`, and waits until `flipped.<step>` is there. The script itself damages nothing."""
+to `addresses.<step>.json`, and waits until `flipped.<step>` is there. GRADIENTS: do that after the gradients
+are reduced instead, with theirs. The script itself damages nothing."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -24,6 +26,9 @@ from holdfast.state.shards import local
 OUT = Path(os.environ["OUT"])
 KIND = os.environ["KIND"]
 STEPS = int(os.environ.get("STEPS", "12"))
+GRADIENTS = bool(os.environ.get("GRADIENTS"))
+ACCUMULATED = {"accumulated": 4, "accumulated_early": 3}.get(KIND, 0)
+"""The step of four in which the optimizer steps."""
 AT = [tuple(map(int, each.split(":"))) for each in os.environ.get("AT", "").split(",") if each]
 session = Session(seed=0)
 data = torch.randn(200, 6, generator=torch.Generator().manual_seed(7))
@@ -44,6 +49,8 @@ class Net(torch.nn.Module):
 
 def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Every tensor of the state, by what it is and its name."""
+    if GRADIENTS:
+        return {f"gradient {n}": local(p.grad) for n, p in model.named_parameters() if p.grad is not None}
     found = {f"parameter {name}": local(value) for name, value in model.named_parameters()}
     found |= {f"buffer {name}": value for name, value in model.named_buffers()}
     names = {id(value): name for name, value in model.named_parameters()}
@@ -75,10 +82,14 @@ def build() -> tuple[Any, torch.nn.Module, torch.optim.Optimizer]:
         fully_shard(module, mesh=init_device_mesh("cpu", (world,)))
     elif KIND == "hsdp":
         fully_shard(module, mesh=init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "shard")))
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    optimizer: Any = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    if KIND == "own":
+        optimizer = Reducing(module.parameters(), lr=1e-2)
+    if KIND == "still":
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
     if KIND == "norm_plain":
         return DistributedDataParallel(module), module, optimizer
-    if KIND in ("fsdp", "hsdp"):
+    if KIND in ("fsdp", "hsdp", "own"):
         return module, module, optimizer
     return session.ddp(module, broadcast_buffers=KIND != "kept"), module, optimizer
 
@@ -90,20 +101,45 @@ def digest() -> str:
     return found.hexdigest()
 
 
+def batch_of(step: int, size: int) -> torch.Tensor:
+    first = step * 11 + session.rank * 7
+    return data[torch.arange(first, first + size) % 200]
+
+
+class Reducing(torch.optim.AdamW):
+    """An optimizer that reduces the gradients itself."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                dist.all_reduce(parameter.grad)
+        return super().step(closure)
+
+
 @session.elastic
 def train() -> None:
     model, module, optimizer = build()
     session.track(model=module, optimizer=optimizer)
     for step in session.steps(STEPS):
-        let_flip(module, optimizer)
+        if not GRADIENTS:
+            let_flip(module, optimizer)
         size = 8 if KIND != "unequal" else 4 + 3 * session.rank
-        batch = data[torch.arange(step * 11 + session.rank * 7, step * 11 + session.rank * 7 + size) % 200]
-        optimizer.zero_grad()
+        if ACCUMULATED and step % 4 != ACCUMULATED - 1:
+            with model.no_sync():
+                model(batch_of(step, size)).pow(2).mean().backward()
+            continue
+        batch = batch_of(step, size)
+        if not ACCUMULATED:
+            optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=KIND == "amp"):
             loss = model(batch).pow(2).mean()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        if GRADIENTS:
+            let_flip(module, optimizer)
         optimizer.step()
+        if ACCUMULATED:
+            optimizer.zero_grad()
         session.check(loss)
     line = {"digest": digest(), "rank": session.rank}
     (OUT / f"result.{session.rank}.json").write_text(json.dumps(line))

@@ -94,8 +94,8 @@ def _pass(words: str) -> ReplayPass:
 
 def replicas(play: Play, plain: list[str], named: dict[str, str]) -> None:
     """`replicas STEP AGREED [ranks=0,1,2] [odd=1] [on=MEMBER] [buffers=yes] [uncovered=NAME] [replay=CODE]
-    [passes=KIND:SHIFT:a,a,b;...]`: ranks have compared their replicas, and perhaps run the steps again. A
-    pass gives a digest for each rank; `a` is what most hold."""
+    [gradients=CODE] [passes=KIND:SHIFT:a,a,b;...]`: ranks have compared their replicas, and perhaps run the
+    steps again. A pass gives a digest for each rank; `a` is what most hold."""
     generation = play.etcd.generations["j"]
     seat = next(seat for seat in generation.seats if seat.member == named.get("on", seat.member))
     ranks, odd = (
@@ -118,5 +118,6 @@ def replicas(play: Play, plain: list[str], named: dict[str, str]) -> None:
             uncovered=tuple(filter(None, [named.get("uncovered", "")])),
             replay=named.get("replay", ""),
             passes=tuple(_pass(each) for each in named.get("passes", "").split(";") if each),
+            gradients=named.get("gradients", ""),
         )
     )

@@ -151,12 +151,14 @@ class FindingLedger:
         *,
         only: Collection[str] = (),
         unseen: Collection[str] = (),
+        silent_stages: Collection[int] = (),
     ) -> tuple[FindingChange, ...]:
         """Take in what was found in one window that could be judged. Return what to announce.
 
-        `unjudged`: ranks that could not be judged, `blind`: nodes of which no rank could be: nothing about
-        them is taken to be over. `only`: the kinds that were judged; (): all. Nothing of another kind is
-        taken to be over. `unseen`: kinds whose detectors failed: nor is anything of these."""
+        `unjudged`: ranks that could not be judged, `blind`: nodes of which no rank could be, `silent_stages`:
+        stages of which too little is known: nothing about them is taken to be over. `only`: the kinds that
+        were judged; (): all. Nothing of another kind is taken to be over. `unseen`: kinds whose detectors
+        failed: nor is anything of these."""
         state = self._jobs.setdefault(job, _OfJob())
         reported = _by_identity(replace(each, job=job) for each in findings)
         state.left_out = 0
@@ -169,7 +171,8 @@ class FindingLedger:
         changes: list[FindingChange] = []
         judged = [each for each in state.followed if each[0] not in policy.HELD]
         for identity in [each for each in judged if not only or each[0] in only]:
-            hidden = identity[0] in unseen or _hidden(state.followed[identity].finding, unjudged, blind)
+            known = state.followed[identity].finding
+            hidden = identity[0] in unseen or _hidden(known, unjudged, blind, silent_stages)
             changes += self._advance(state, identity, reported.get(identity), now_s, hidden)
         return tuple(changes)
 
@@ -252,11 +255,15 @@ class FindingLedger:
         return _unmuted(followed, now_s)
 
 
-def _hidden(finding: Finding, unjudged: Collection[int], blind: Collection[str]) -> bool:
-    """Whether nobody could see if this is over: its rank was not judged, or no rank of its node was."""
+def _hidden(
+    finding: Finding, unjudged: Collection[int], blind: Collection[str], silent: Collection[int]
+) -> bool:
+    """Whether nobody could see if this is over: its rank was not judged, or no rank of its node or stage."""
     place = dict(finding.place)
-    rank = place.get("rank")
-    return rank in unjudged if rank is not None else place.get("node") in blind
+    rank, node = place.get("rank"), place.get("node")
+    if rank is not None:
+        return rank in unjudged
+    return node in blind if node is not None else place.get("stage") in silent
 
 
 def _onset(before: Finding, now: Finding, back: bool) -> int | None:

@@ -140,6 +140,8 @@ loses it."""
 SNAPSHOT_RATIO = 0.04
 """The same for snapshots, which come seldom: averaged over SNAPSHOT_ROWS rows."""
 SNAPSHOT_ROWS = 12
+SNAPSHOT_SHARE = 0.1
+"""They are uncertain by this share of a single one, so rows with one are at least so many of all."""
 SNAPSHOT_TIMES = 3
 """Rows with a long snapshot, at least: one alone passes."""
 
@@ -155,6 +157,21 @@ COUNTED_WAIT = 0.02
 """From which share of a step on a finding says that they were taken off."""
 THROTTLED_RATIO = 0.05
 """A quota that holds a rank up for this share of a step is too low: all ranks wait for it."""
+HIT_STILL, HIT_ROWS = 0.5, 24
+"""A node that was too crowded is so until it waits for less than this share of what is too much, over so many
+rows: ranks near the limit, and ranks whose counts are missing in some windows, are told of once."""
+
+# ------------------------------------------------------------------ steps, over hours
+
+STEPS_SPAN_S = 300.0
+"""Steps of five minutes are one sample, their median: what comes and goes within minutes is in it."""
+STEPS_LEARNT, STEPS_LEARNT_S = 64, 86_400.0
+"""How long a step usually takes is learnt from a day: where others share network and storage, days have a
+rhythm. From two hours, healthy jobs that wander by 3 % had a false alarm every other day."""
+STEPS_GROW_S = 7200.0
+"""Growth is told of when it has lasted for so long: a job may have phases of minutes."""
+STEP_GROWN_RATIO = 1.1
+"""Steps have grown when they take so many times as long as was usual: a tenth is worth a look after hours."""
 
 # ------------------------------------------------------------------ storage
 

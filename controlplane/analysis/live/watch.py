@@ -25,6 +25,7 @@ from controlplane.analysis.live import policy
 from controlplane.analysis.live.anatomy import NOTHING_LOST, UNKNOWN_LOSS, Anatomy, Loss, loss, window_pace
 from controlplane.analysis.live.costs import lost_s
 from controlplane.analysis.live.detectors.registry import DETECTORS, KINDS
+from controlplane.analysis.live.detectors.stages import silent_stages
 from controlplane.analysis.live.efficiency import FAILED as FAILED_EFFICIENCY
 from controlplane.analysis.live.efficiency import Efficiency, of_window
 from controlplane.analysis.live.eta import NO_PACE, WindowPace
@@ -65,6 +66,7 @@ class LiveDiagnosis:
     left_out: Mapping[str, int]  # why rows were left out -> how many
     out: Bools  # by rank: all of whom nothing can be said: left out of this window, or of most of the newest
     nodes_seen: frozenset[str]  # nodes of which some rank was judged
+    silent_stages: frozenset[int]  # stages of which too little is known to judge them
     ranks_judged: int
     anatomy: Anatomy | None  # None: it failed
     loss: Loss  # of this window
@@ -157,11 +159,13 @@ class JobWatch:
         samples = guard.run("samples", lambda: sample_waits(table), None)
         memory = guard.run("memory", lambda: memory_room(table), None)
         out = guard.run("out", lambda: _out(table, situation), table.out)
+        unknown = frozenset(stage for stage, _ in table.seats.stages)
+        silent = guard.run("stages", lambda: silent_stages(situation) if situation else unknown, unknown)
         return LiveDiagnosis(
             window.job, window.generation, window.began_s, window.ended_s, situation is not None, findings,
-            tuple(guard.failed), table.unjudged, table.left_out, out, _nodes_seen(table, out), known,
-            anatomy, lost, causes, rates, *links, pace=pace, numbers=numbers, unseen=_unseen(guard.failed),
-            samples=samples, memory=memory,
+            tuple(guard.failed), table.unjudged, table.left_out, out, _nodes_seen(table, out), silent,
+            known, anatomy, lost, causes, rates, *links, pace=pace, numbers=numbers,
+            unseen=_unseen(guard.failed, silent), samples=samples, memory=memory,
         )  # fmt: skip
 
     def _summary(self, window: JobWindow) -> NumberSummary | None:
@@ -184,13 +188,13 @@ class JobWatch:
             )
 
     def _begin(self, window: JobWindow) -> None:
-        checkpoints = self._memory.checkpoints if self._ranks == window.ranks_expected else None
+        before = self._memory if self._ranks == window.ranks_expected else None
         self._generation, self._ranks = window.generation, window.ranks_expected
         disks = self._memory.disks  # they fill whatever is trained
         self._memory = Memory(window.ranks_expected)
         self._memory.disks = disks
-        if checkpoints is not None:
-            self._memory.checkpoints = checkpoints  # as many ranks write as much
+        if before is not None:  # as many ranks write as much, and step as fast
+            self._memory.checkpoints, self._memory.pace = before.checkpoints, before.pace
         self._before = None
         self._pending = _Pending()
 
@@ -200,9 +204,10 @@ class JobWatch:
             situation.found += guard.run(name, lambda judged=detector: list(judged(situation)), [])  # type: ignore[misc]
 
 
-def _unseen(failed: Iterable[FailedPart]) -> frozenset[str]:
-    """The kinds of findings that these parts look for."""
-    return frozenset(kind for each in failed for kind in KINDS.get(each.name, ()))
+def _unseen(failed: Iterable[FailedPart], silent: frozenset[int]) -> frozenset[str]:
+    """The kinds of findings that these parts look for; and those that need all stages, if some are silent."""
+    found = frozenset(kind for each in failed for kind in KINDS.get(each.name, ()))
+    return found | frozenset(KINDS["communication"]) if silent else found
 
 
 def _sorted(found: Iterable[Finding], job: str) -> tuple[Finding, ...]:

@@ -77,6 +77,7 @@ SETTINGS: dict[str, str] = {
 """Kinds of findings for which something is proposed -> which part of the job's settings it is about."""
 NO_SETTING: dict[str, str] = {
     "job_slowed": _LOOK,
+    "step_time_grows": _LOOK,
     "long_tail": _LOOK,
     "small_kernels": "operators are fused in the script; no setting of a job does that",
     "slow_storage": _SPEED,

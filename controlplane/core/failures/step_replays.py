@@ -46,6 +46,7 @@ REFUSALS = {
     "too_long": "too many steps lie between the snapshot and the comparison",
     "too_many": "too many ranks differ to be listed",
     "only_buffers": "only buffers differ, which a script may change on one rank alone",
+    "only_gradients": "only gradients differ, and the state that they were used for is equal",
 }
 """Why there was no replay, by code."""
 

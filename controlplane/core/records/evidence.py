@@ -75,7 +75,8 @@ class ReplicasReported:
     tensors: tuple[str, ...] = ()
     more: int = 0
     digests: tuple[str, ...] = ()
-    buffers: bool = False  # only buffers differ, which a script may change on one rank alone
+    buffers: bool = False  # only buffers differ, which a script may change on one rank alone, or gradients
     uncovered: tuple[str, ...] = ()
     replay: str = ""  # a code: see failures/step_replays.py
     passes: tuple[ReplayPass, ...] = ()
+    gradients: str = ""  # of this step, after they were reduced: "agree", "differ"; "": not compared

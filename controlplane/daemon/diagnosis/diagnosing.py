@@ -220,13 +220,13 @@ class Diagnosis:
     ) -> tuple[FindingChange, ...]:
         """Take in what a window that could be judged shows, and have links probed where it asks for that."""
         if self._probes is not None:
-            asked = self._probes.look(job, now_s, suspicious=bool(found.suspicion))
-            if asked:
+            if asked := self._probes.look(job, now_s, suspicious=bool(found.suspicion)):
                 self._write("LinksAsked", {"job": job.name, "nodes": asked, "reason": found.suspicion})
         unjudged = set(found.out.nonzero()[0].tolist())
         blind = [name for name in job.seat_nodes() if name not in found.nodes_seen]
+        wanted, silent = self._wanted(found.findings), found.silent_stages
         return self.ledger.observe(
-            now_s, job.name, self._wanted(found.findings), unjudged, blind, unseen=found.unseen | unseen
+            now_s, job.name, wanted, unjudged, blind, unseen=found.unseen | unseen, silent_stages=silent
         )
 
     def _corrupt(self, job: Job) -> list[Finding]:

@@ -15,6 +15,8 @@ RANKS_MAX, TEXTS_MAX = 4096, 16
 """Ranks that a message names at most, and texts of each kind."""
 RUNNING, DONE = "running", "done"
 """Codes of `replay`: it runs, it has ended. The others say why there is none."""
+AGREE, DIFFER = "agree", "differ"
+"""Codes of `gradients`; "": they were not compared."""
 PASSES_MAX, ODD_MAX = 8, 16
 """Runs of a replay, and ranks that held something else after one of them."""
 _TEXT_MAX, _CODE_MAX = 200, 40
@@ -83,9 +85,10 @@ class ReplicasCompared(Record):
 
     `ranks`: those that hold what differs; (): all agree. `odd`: those of them to blame; (): nobody can say.
     `tensors`: what differs, and `more` that are not named; `digests`: of the first, as `rank N: digest`.
-    `buffers`: only buffers differ, which the script may change on one rank alone. `uncovered`: state of this
-    rank of which nobody holds a replica. `replay`: a code: the steps are being replayed, that is done, or why
-    they are not; `passes`: what it gave."""
+    `buffers`: parameters and all other state are equal: only buffers differ, which the script may change on
+    one rank alone, or gradients. `gradients`: how those of the step compare after they were reduced, a code.
+    `uncovered`: state of this rank of which nobody holds a replica. `replay`: a code: the steps are being
+    replayed, that is done, or why they are not; `passes`: what it gave."""
 
     op = "replicas"
     generation: Integer
@@ -100,6 +103,7 @@ class ReplicasCompared(Record):
     uncovered: Texts = ()
     replay: Code = ""
     passes: Passes = ()
+    gradients: Code = ""
 
     def encode(self) -> Message:
         """The message as the JSON object of a frame."""

@@ -323,8 +323,9 @@ def test_a_comparison_of_replicas_goes_to_the_leader_as_it_is() -> None:
     assert (event.ranks, event.tensors, event.digests) == ((0, 1, 2), ("model.w",), ("rank 1: f",))
     assert (event.replay, event.passes) == ("", ())
     again = {"kind": "again", "shift": 0, "common": "c", "ranks": [1], "digests": ["f"]}
-    frame |= {"replay": "done", "passes": [again]}
+    frame |= {"replay": "done", "passes": [again], "gradients": "differ"}
     (event,) = told(stage.tell(ev.RankReported("j.1", from_rank(frame))), events.ReplicasReported)
+    assert event.gradients == "differ"
     assert (event.replay, event.passes) == ("done", (ReplayPass("again", 0, "c", (1,), ("f",)),))
 
 

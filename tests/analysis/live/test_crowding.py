@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.table import columns_of
 from tests.analysis.live.jobs import STEPS, job, kinds, opened, rows_of, watched
@@ -190,3 +191,32 @@ def test_where_devices_compute_waits_for_a_cpu_say_nothing() -> None:
 
     slow = job(8, own=lambda rank, window: 1.5 if rank == 5 else 1.0, change=change)
     assert found(slow) == [("slow_rank", "rank 5 (n1, device 1)")]
+
+
+def told(windows: list[JobWindow]) -> list[tuple[ChangeKind, str]]:
+    """What becomes of which subject."""
+    ledger = FindingLedger()
+    return [
+        (change.kind, change.entry.finding.subject)
+        for each in watched(windows)
+        if each.judged
+        for change in ledger.observe(each.ended_s, each.job, each.findings)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ranks_near_the_limit_with_counts_in_some_windows_are_told_of_once(seed: int) -> None:
+    """As seen with windows of 1 s: one node was crowded, then the job, then nobody, twice a minute."""
+    random = Random(seed)
+    windows = played(
+        lambda rank: random.uniform(0.02, 0.24), counted=lambda rank: random.random() < 0.55, count=150
+    )
+    subjects = told(windows)
+    assert len([kind for kind, _ in subjects if kind is ChangeKind.OPENED]) <= 2, subjects
+    assert (ChangeKind.RESOLVED, "") not in subjects, "both nodes were hit, so it stays with the job"
+    assert (ChangeKind.OPENED, "") in subjects
+
+
+def test_what_was_found_of_most_nodes_is_over_when_no_node_is_crowded() -> None:
+    windows = [*played(lambda rank: 0.4, count=40), *played(lambda rank: 0.0, count=100)[40:]]
+    assert told(windows) == [(ChangeKind.OPENED, ""), (ChangeKind.RESOLVED, "")]

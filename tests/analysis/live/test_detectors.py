@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -326,3 +326,39 @@ def test_several_slow_ranks_do_not_hide_each_other() -> None:
     assert sorted(kinds(found)) == [
         ("slow_rank", f"rank {each} (n{each // 4}, device {each % 4})") for each in (1, 11, 6)
     ]
+
+
+@pytest.mark.parametrize("burst", [2, 3])
+def test_a_rank_that_waits_for_samples_alone_in_its_stage_does_not_slow_the_job_on_all_ranks(
+    burst: int,
+) -> None:
+    """As seen in a made-up job of four stages with a rank each: after some longer steps of all, the job was
+    called slow before the rank that everybody waited for."""
+
+    def own(rank: int, window: int) -> float:
+        return 1.6 if 20 - burst <= window < 20 else 1.0
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        late_s = 1.6 * STEPS if window >= 20 else 0.0
+        phase = "data_s" if rank == 2 else "communication_s"
+        changed: dict[str, Any] = {phase: getattr(row, phase) + late_s, "wall_s": row.wall_s + late_s}
+        return row._replace(stage=rank, dp_rank=0, **changed)
+
+    assert kinds(opened(watched(job(4, 45, own=own, change=change)))) == [
+        ("slow_data", "rank 2 (n0, device 2)")
+    ]
+
+
+@pytest.mark.parametrize(("period", "kind"), [(7, "slow_snapshot"), (9, "slow_snapshot"), (13, "long_tail")])
+def test_waits_for_the_snapshots_of_one_rank_are_no_communication(period: int, kind: str) -> None:
+    """As seen in a made-up job: a tail of communication was found before the rank that copied for so long."""
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        late_s = 8.0 if window % period == 0 and window >= 20 else 0.0
+        phase = "snapshot_s" if rank == 3 else "communication_s"
+        changed: dict[str, Any] = {phase: getattr(row, phase) + late_s, "wall_s": row.wall_s + late_s}
+        return row._replace(**changed)
+
+    (finding,) = opened(watched(job(8, 80, change=change)))
+    assert finding.kind == kind
+    assert "communication" not in finding.reason

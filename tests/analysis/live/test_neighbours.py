@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
+from controlplane.analysis.live.table import columns_of
 from controlplane.analysis.live.watch import JobWatch
-from tests.analysis.live.jobs import STEPS, job, kinds, opened, watched
+from tests.analysis.live.jobs import STEPS, job, kinds, opened, rows_of, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +122,9 @@ def told(windows: list[JobWindow]) -> list[tuple[ChangeKind, str, str]]:
             continue
         blind = [name for name in ("n0", "n1") if name not in seen.nodes_seen]
         unjudged = seen.out.nonzero()[0].tolist()
-        changes = ledger.observe(window.ended_s, "j", seen.findings, unjudged, blind)
+        changes = ledger.observe(
+            window.ended_s, "j", seen.findings, unjudged, blind, silent_stages=seen.silent_stages
+        )
         found += [(each.kind, each.entry.finding.kind, each.entry.finding.subject) for each in changes]
     return [each for each in found if each[1] != "crowded_cpu"]
 
@@ -159,6 +163,40 @@ def test_windows_that_miss_a_stage_do_not_end_what_was_found_of_it(seed: int) ->
 
     windows = job(4, 60, own=own, change=change)
     assert told(windows) == [(ChangeKind.OPENED, "overfull_last_stage", "stage 1")]
+
+
+@pytest.mark.parametrize("silent", [[1], [0, 1]])
+def test_hooks_that_tell_nothing_for_minutes_do_not_end_what_was_found_of_a_stage(silent: list[int]) -> None:
+    """As in an evaluation: nothing is known of the stage, so nothing is over there."""
+
+    def own(rank: int, window: int) -> float:
+        return 2.0 if rank % 2 and window < 60 else 1.0
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        hidden = 30 <= window < 45 and rank % 2 in silent
+        return row._replace(
+            stage=rank % 2, dp_rank=rank // 2, node=f"n{rank // 2}", covered=0 if hidden else STEPS
+        )
+
+    found = told(job(4, 100, own=own, change=change))
+    assert found == [
+        (ChangeKind.OPENED, "overfull_last_stage", "stage 1"),
+        (ChangeKind.RESOLVED, "overfull_last_stage", "stage 1"),
+    ]
+
+
+def test_a_new_generation_does_not_end_what_was_found_of_a_stage() -> None:
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        return row._replace(stage=rank % 2, dp_rank=rank // 2, node=f"n{rank // 2}")
+
+    windows = job(4, 60, own=lambda rank, window: 2.0 if rank % 2 else 1.0, change=change)
+
+    def anew(window: JobWindow) -> JobWindow:
+        rows = [each._replace(generation=2) for each in rows_of(window)]
+        return replace(window, generation=2, ranks=columns_of(rows))
+
+    again = [*windows[:30], *map(anew, windows[30:])]
+    assert told(again) == [(ChangeKind.OPENED, "overfull_last_stage", "stage 1")]
 
 
 @pytest.mark.parametrize("seed", range(3))

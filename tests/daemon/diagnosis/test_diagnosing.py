@@ -353,6 +353,35 @@ async def test_what_agreed_again_before_anybody_looked_is_still_shown() -> None:
     assert (found.level, "which a script may change" in found.reason) == ("degraded", True)
 
 
+@pytest.mark.parametrize(
+    ("compared", "level", "first", "words", "do"),
+    [
+        ("40 30 gradients=differ", "critical", "gradients", "and the state follows", "Test the links"),
+        ("40 39 gradients=agree", "critical", "state", "the damage came later", "Test memory"),
+        ("40 30 gradients=agree", "critical", "unknown", "--check-replicas-every 1", "Test memory"),
+        ("40 30", "critical", None, "all held the same. Cause", "Test memory"),
+        (
+            "40 30 gradients=differ buffers=yes",
+            "degraded",
+            "gradients",
+            "the state is equal",
+            "Test the links",
+        ),
+    ],
+)
+async def test_of_replicas_that_differ_it_is_told_what_came_first(
+    compared: str, level: str, first: str | None, words: str, do: str
+) -> None:
+    stage = Stage()
+    stage.play.do(f"replicas {compared} ranks=0,1,2,3 odd=3")
+    await stage.diagnosis.look()
+    (found,) = newest(stage)
+    assert (found.level, words in found.reason) == (level, True), found.reason
+    (line,) = [body for kind, body in stage.written if kind == "FindingChanged"]
+    assert line["evidence"].get("came_first") == first
+    assert ("only buffers differ" in found.reason) is False
+
+
 async def test_a_crowded_node_is_a_notice_and_no_ill_health() -> None:
     stage = Stage()
     four = (1.0,) * 4

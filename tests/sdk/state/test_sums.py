@@ -82,3 +82,37 @@ def test_random_corruption_is_always_seen() -> None:
 def test_numbers_pass_between_ranks_as_int64(number: int) -> None:
     assert int(torch.tensor(sums.signed(number), dtype=torch.int64)) == sums.signed(number)
     assert sums.unsigned(sums.signed(number)) == number
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_of_single_tensors_name_the_one_that_was_changed(seed: int) -> None:
+    chance, tensors = random.Random(seed), state(seed)
+    tensors = [*tensors, *(each.clone() for each in tensors)]
+
+    def apart() -> list[int]:
+        return [value for found in sums.each(tensors) for value in found.tolist()]
+
+    before = apart()
+    assert len(before) == len(tensors)
+    for index, tensor in enumerate(tensors):
+        if not tensor.numel():
+            assert before[index] == 0
+            continue
+        raw = tensor.reshape(-1).view(torch.uint8)
+        for bit in range(8):
+            at = chance.randrange(raw.numel())
+            raw[at] ^= 1 << bit
+            differing = [place for place, value in enumerate(apart()) if value != before[place]]
+            assert differing == [index]
+            raw[at] ^= 1 << bit
+    assert apart() == before
+
+
+def test_many_small_tensors_have_a_sum_each() -> None:
+    made = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(1 + index * 37 % 5000, generator=made) for index in range(300)]
+    before = [value for found in sums.each(tensors) for value in found.tolist()]
+    tensors[211][-1] += 1.0
+    after = [value for found in sums.each(tensors) for value in found.tolist()]
+    assert [place for place in range(300) if before[place] != after[place]] == [211]
+    assert len(set(before)) == 300 and sums.joined(before) != sums.joined(before[::-1])

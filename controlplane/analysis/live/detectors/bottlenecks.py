@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live import policy
+from controlplane.analysis.live.detectors.stages import silent_stages
 from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.places import rank_suspect
 from controlplane.analysis.live.readings import PHASES
@@ -29,7 +30,10 @@ def communication(s: LiveSituation) -> Iterator[Finding]:
 
     Whoever is busy longest waits least. So the time that even those spend in communication is transfer, and
     what others spend beyond it is waiting for them; waiting is charged to whom it is for. Where another rank
-    is the slowest in each step, all of them wait: as much as normal scatter explains is taken off."""
+    is the slowest in each step, all of them wait: as much as normal scatter explains is taken off. While a
+    stage tells nothing, it may be the one that all others wait for."""
+    if silent_stages(s):
+        return
     seconds = s.spent["communication"]
     known = seconds[~np.isnan(seconds)]
     if len(known) < 2 or len(s.memory.jobs) < policy.TRANSFER_ROWS:
@@ -187,7 +191,8 @@ def long_tails(s: LiveSituation) -> Iterator[Finding]:
     """Windows in which steps take far longer than usual, again and again, on all ranks at once.
 
     Time between the phases and snapshots does not count: scripts evaluate and save at intervals. Nor is
-    anything said while somebody is named: everybody waits for whoever that is."""
+    anything said while somebody is named: everybody waits for whoever that is. Where all wait for the rank
+    that snapshots hold up, that rank is found (`slow_snapshot`) as soon as they come often enough."""
     jobs = list(s.memory.jobs)[-policy.REMEMBERED :]
     if len(jobs) < policy.REMEMBERED or s.found:
         return
@@ -202,10 +207,16 @@ def long_tails(s: LiveSituation) -> Iterator[Finding]:
         for name in PHASES
     }
     phase = max(grown, key=lambda name: grown[name])
+    late_s = sum(jobs[at].copied_late_s for at in bad)
+    if late_s >= policy.EXPLAINED_RATIO * float((steps_s[bad] - usual).sum()):
+        if len(bad) - 1 >= policy.SNAPSHOT_SHARE * (bad[-1] - bad[0]):
+            return
+        phase = "snapshot"
     lost = float((steps_s[bad] - usual).sum() / steps_s.sum())
     action = {
         "data": "Look at what fills the loader's storage at these moments, and give it a deeper queue.",
         "communication": "Look for retransmissions and congestion on the links at these moments.",
+        "snapshot": "Look at memory bandwidth and free shared memory of the rank that copies longest.",
     }.get(phase, "Look what runs on the hosts at these moments: garbage collection, compilation, other jobs.")
     longest = s.table.values["longest_s"]
     yield Finding(

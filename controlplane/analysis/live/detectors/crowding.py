@@ -29,11 +29,19 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _Waits:
     """Waits of one kind, as a share of a step: of each rank the median over the newest rows (NaN: not known),
-    and in which share of the rows they exceed half of what is too much."""
+    and in which share of the rows they exceed half of what is too much. `rows`: more of the newest."""
 
     level: Floats
     above: Floats
     limit: float
+    rows: Floats
+
+    def lately(self, ranks: Bools) -> Floats:
+        """The median of these ranks over more rows; NaN: of others, or not known."""
+        found = np.full(len(self.level), np.nan)
+        if ranks.any():
+            found[ranks], _ = median_of_rows(self.rows[:, ranks].astype(np.float32))
+        return found
 
     @property
     def long(self) -> Bools:
@@ -44,38 +52,43 @@ class _Waits:
 
 def crowding(s: LiveSituation) -> Iterator[Finding]:
     """Nodes where ranks wait for a CPU, and ranks or nodes that a quota holds up."""
-    queued = s.memory.queued.newest(policy.RECENT).astype(np.float64)
-    held = np.nan_to_num(s.memory.throttled.newest(policy.RECENT).astype(np.float64))
+    queued = s.memory.queued.newest(policy.HIT_ROWS).astype(np.float64)
+    held = np.nan_to_num(s.memory.throttled.newest(policy.HIT_ROWS).astype(np.float64))
     throttled = _waits(np.where(np.isnan(queued), np.nan, held), policy.THROTTLED_RATIO)
     crowded = _waits(queued - held, policy.CROWDED_RATIO)
-    for text, place, ranks in _places(s, throttled, whole=False):
+    for text, place, ranks in _places(s, "cpu_throttled", throttled, whole=False):
         yield _throttled(s, text, place, throttled, ranks)
-    for text, place, ranks in _places(s, crowded, whole=True):
+    for text, place, ranks in _places(s, "crowded_cpu", crowded, whole=True):
         yield _crowded(s, text, place, crowded, ranks)
 
 
 def _waits(rows: Floats, limit: float) -> _Waits:
-    level, count = median_of_rows(rows.astype(np.float32))
+    newest = rows[-policy.RECENT :]
+    level, count = median_of_rows(newest.astype(np.float32))
     with np.errstate(invalid="ignore"):
-        above = (rows > 0.5 * limit).sum(axis=0) / np.maximum(count, 1)
+        above = (newest > 0.5 * limit).sum(axis=0) / np.maximum(count, 1)
     enough = count >= policy.LEAST
-    return _Waits(np.where(enough, level, np.nan), np.where(enough, above, 0.0), limit)
+    return _Waits(np.where(enough, level, np.nan), np.where(enough, above, 0.0), limit, rows)
 
 
-def _places(s: LiveSituation, waits: _Waits, *, whole: bool) -> Iterator[tuple[str, Place, Ints]]:
-    """Where ranks wait too long: the worst nodes first, with the ranks that wait. Where most nodes are hit:
-    everywhere, as one place. `whole`: never single ranks of a node."""
-    long = waits.long
-    hit = [int(node) for node in np.unique(s.seats.node[long]) if node >= 0]
-    if len(hit) > 1 and 2 * len(hit) > len(s.seats.nodes):
+def _places(s: LiveSituation, kind: str, waits: _Waits, *, whole: bool) -> Iterator[tuple[str, Place, Ints]]:
+    """Where ranks wait too long: the worst nodes first, with the ranks that wait. Where most nodes are hit,
+    or were when that was first found: everywhere, as one place. `whole`: never single ranks of a node."""
+    places, node = s.memory.hit[kind], s.seats.node
+    lately = waits.lately(waits.long | places.stood(node))
+    hit = places.renew(node, len(s.seats.nodes), waits.long, lately, waits.limit)
+    with np.errstate(invalid="ignore"):
+        still = np.isin(node, hit) & (lately >= policy.HIT_STILL * waits.limit)
+    long = waits.long | still
+    if places.everywhere:
         yield "", (), np.flatnonzero(long)
         return
-    hit.sort(key=lambda node: -float(np.nanmax(waits.level[s.seats.node == node])))
-    for node in hit[: policy.NAMED_MAX]:
-        here = (s.seats.node == node) & ~np.isnan(waits.level)
+    hit.sort(key=lambda each: -float(np.nanmax(lately[node == each])))
+    for each in hit[: policy.NAMED_MAX]:
+        here = (node == each) & ~(np.isnan(lately) & np.isnan(waits.level))
         ranks = np.flatnonzero(here & long)
         if whole or len(ranks) >= policy.NODE_RATIO * here.sum():
-            name = s.seats.nodes[node]
+            name = s.seats.nodes[each]
             yield f"node {name}", (("node", name), ("rank", None)), ranks
             continue
         for rank in ranks[: policy.NAMED_MAX]:
@@ -83,9 +96,20 @@ def _places(s: LiveSituation, waits: _Waits, *, whole: bool) -> Iterator[tuple[s
             yield who.text, who.place, who.ranks
 
 
+def _share(waits: _Waits, ranks: Ints) -> float:
+    """How long the rank of these waits that waits longest, as a share of a step."""
+    known = waits.level[ranks]
+    if np.isnan(known).all():
+        chosen = np.zeros(len(waits.level), dtype=bool)
+        chosen[ranks] = True
+        known = waits.lately(chosen)[ranks]
+    return float(np.nanmax(known))
+
+
 def _crowded(s: LiveSituation, text: str, place: Place, waits: _Waits, ranks: Ints) -> Finding:
-    who = "its ranks wait" if text else "ranks on most nodes wait"
-    share = float(waits.level[ranks].max())
+    nodes = len(np.unique(s.seats.node[ranks]))
+    who = "its ranks wait" if text else f"ranks on {nodes} of {len(s.seats.nodes)} nodes wait"
+    share = _share(waits, ranks)
     return Finding(
         "crowded_cpu",
         Level.DEGRADED,  # never critical: nothing is broken
@@ -109,11 +133,11 @@ def _crowded(s: LiveSituation, text: str, place: Place, waits: _Waits, ranks: In
 
 
 def _throttled(s: LiveSituation, text: str, place: Place, waits: _Waits, ranks: Ints) -> Finding:
-    share = float(waits.level[ranks].max())
+    share = _share(waits, ranks)
     limits = s.table.values["cpu_limit"][ranks]
     limits = limits[limits > 0.0]
     limit = f"the limit of its cgroup ({limits.min():.3g} CPUs)" if limits.size else "the limit of its cgroup"
-    whom = "it" if len(ranks) == 1 else "its ranks" if text else "ranks on most nodes"
+    whom = "it" if len(ranks) == 1 else "its ranks" if text else "ranks on several nodes"
     return Finding(
         "cpu_throttled",
         _severity(s, share),

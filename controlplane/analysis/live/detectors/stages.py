@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from controlplane.analysis.robust import often, others_median
 from controlplane.core.state.findings import Effort, Finding, Recommendation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from controlplane.analysis.live.resources.memory import TypicalRow
     from controlplane.analysis.live.situation import LiveSituation
 
 
@@ -30,8 +31,7 @@ def overfull_stages(s: LiveSituation) -> Iterator[Finding]:
         or len({len(row.stages_s) for row in rows}) > 1
     ):
         return
-    log_s = np.log(np.maximum(np.array([row.stages_s for row in rows]), 1e-9))  # (row, stage)
-    ratio = log_s - others_median(log_s, axis=1)
+    ratio = _ratios(rows)
     known = ~np.isnan(ratio)  # in some windows a stage may have told nothing
     level, _ = median_of_rows(ratio)
     with np.errstate(invalid="ignore"):
@@ -52,14 +52,31 @@ def overfull_stages(s: LiveSituation) -> Iterator[Finding]:
         yield from _finding(s, index, float(level[index]), int(above[:, index].sum()))
 
 
+def silent_stages(s: LiveSituation) -> frozenset[int]:
+    """The stages of which too few of the newest rows tell something to judge them: nothing is over there."""
+    rows, every = list(s.memory.jobs)[-policy.STAGE_ROWS :], [stage for stage, _ in s.seats.stages]
+    if len(every) < 2:
+        return frozenset()
+    if len(rows) < policy.STAGE_ROWS or {len(row.stages_s) for row in rows} != {len(every)}:
+        return frozenset(every)
+    known = (~np.isnan(_ratios(rows))).sum(axis=0)
+    return frozenset(
+        stage for stage, count in zip(every, known, strict=True) if count < policy.STAGE_ROWS_KNOWN
+    )
+
+
+def _ratios(rows: Sequence[TypicalRow]) -> Any:
+    """How each stage's typical rank works against that of the others, a logarithm: (row, stage)."""
+    log_s = np.log(np.maximum(np.array([row.stages_s for row in rows]), 1e-9))
+    return log_s - others_median(log_s, axis=1)
+
+
 def _always(s: LiveSituation, index: int, level: float) -> bool:
     """Whether the stage was longer than others in the first rows that are remembered, too."""
     first = list(s.memory.jobs)[: policy.STAGE_ROWS]
     if {len(row.stages_s) for row in first} != {len(s.seats.stages)}:
         return True  # stages of which somebody was not judged then: it is not known
-    log_s = np.log(np.maximum(np.array([row.stages_s for row in first]), 1e-9))
-    ratio = log_s - others_median(log_s, axis=1)
-    return not float(np.nanmedian(ratio[:, index])) <= 0.5 * level
+    return not float(np.nanmedian(_ratios(first)[:, index])) <= 0.5 * level
 
 
 def _everywhere(s: LiveSituation, ranks: np.ndarray, level: float) -> bool:

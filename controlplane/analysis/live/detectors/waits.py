@@ -85,7 +85,7 @@ def slow_snapshot(s: LiveSituation) -> Iterator[Finding]:
     limit = np.full(len(level), policy.SNAPSHOT_RATIO)
     if (above > 0).any():
         typical, _ = median_of_rows(np.where(rows > policy.SNAPSHOT_RATIO, rows, np.nan))
-        unsure = np.where(np.isnan(typical), 0.0, 0.1 * typical)
+        unsure = np.where(np.isnan(typical), 0.0, policy.SNAPSHOT_SHARE * typical)
         stood = Standing(level, above, unsure / policy.NOISE_SPREADS, limit, above > 0)
         yield from (_finding(s, _SNAPSHOT, suspect, stood) for suspect in _some(s, stood))
     jobs = list(s.memory.jobs)[-policy.REMEMBERED :]

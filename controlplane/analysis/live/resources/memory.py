@@ -15,6 +15,8 @@ from controlplane.analysis.live.lasting.levels import LevelHistory
 from controlplane.analysis.live.readings import OWN, PHASES
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
+from controlplane.analysis.live.resources.hit_places import HitPlaces
+from controlplane.analysis.live.resources.step_growth import StepGrowth
 from controlplane.analysis.live.resources.storage import StorageMemory
 from controlplane.analysis.trends.watching import MetricWatch
 
@@ -40,11 +42,13 @@ class TypicalRow:
     step_s: float
     own_s: float
     spent: dict[str, float]
-    excess_s: float  # the busiest rank is busy so much longer than a typical one of its stage
+    excess_s: float  # the busiest rank is busy so much longer than a typical one of its stage, or waits so
+    # much longer for samples or snapshots than a typical one of the job
     transfer_s: float  # communication of the rank that waits least
     stages_s: tuple[float, ...]  # own work of each stage's typical rank; NaN: not judged
     ranks: int  # of how many ranks it is
     queued_s: float  # the rank that waits for a CPU longest; NaN: not known
+    copied_late_s: float = 0.0  # snapshots hold one rank up so much longer than a typical one
 
 
 class Usual:
@@ -89,8 +93,9 @@ class Memory:
         self.change = Rows(kept, ranks)  # own work to the rank's own usual, less that of the job
         self.data = Rows(kept, ranks)  # waits longer than the others, as a share of a step
         self.snapshot = Rows(kept, ranks)
-        self.queued = Rows(policy.RECENT, ranks)  # waits for a CPU in own work, as a share of a step
-        self.throttled = Rows(policy.RECENT, ranks)  # of that, because of a quota
+        self.queued = Rows(policy.HIT_ROWS, ranks)  # waits for a CPU in own work, as a share of a step
+        self.throttled = Rows(policy.HIT_ROWS, ranks)  # of that, because of a quota
+        self.hit = {"cpu_throttled": HitPlaces(), "crowded_cpu": HitPlaces()}
         self.spent = Rows(policy.RECENT, len(SPENT), ranks)
         self.lasting = {name: LevelHistory(ranks) for name in ("ratio", "own", "data")}
         self.lasting_work: tuple[int, Seats, LastingWork] | None = None  # of how many blocks, and of whom
@@ -102,6 +107,7 @@ class Memory:
         self.memory = SpacedSamples(policy.LEAK_SAMPLES, ranks)
         self.storage = StorageMemory()
         self.checkpoints = CheckpointTimes()
+        self.pace = StepGrowth()
         self.disks = DiskMemory()
         self.nodes: tuple[NodeSigns, ...] = ()  # as of the newest window
         self.jobs: deque[TypicalRow] = deque(maxlen=policy.JOB_ROWS)
@@ -128,7 +134,7 @@ class Memory:
         self.spent.add(spent)
         ratio = np.full(len(log_own), np.nan)
         busy_s = own_s + per_step["data"] + per_step["snapshot"]
-        stages, excess_s = [], 0.0
+        stages, excess_s = [], max(_late_s(per_step["data"]), _late_s(per_step["snapshot"]))
         for index, (_, ranks) in enumerate(seats.stages):
             excess_s = max(excess_s, _most(busy_s[ranks]) - low_median(busy_s[ranks]))
             against, usual_s = _against(own_s[ranks], waits.queued_s[ranks])
@@ -161,6 +167,7 @@ class Memory:
                 tuple(stages),
                 int((~np.isnan(own_s)).sum()),
                 _most(waits.queued_s, math.nan),
+                _late_s(per_step["snapshot"]),
             )
         )
         self._usual()
@@ -194,6 +201,8 @@ class Memory:
         self._ready = (usual["cpu"] + np.nan_to_num(usual["queued"])) / own_s
 
     def _usual(self) -> None:
+        row = self.jobs[-1]
+        self.pace.take(row.ended_s, row.step_s, row.spent)
         if len(self.jobs) < policy.RECENT:
             return
         level, _ = median_of_rows(self.own.newest(policy.RECENT))
@@ -244,6 +253,12 @@ def _aligned(table: RankTable, log_own: Floats) -> Floats:
 def _most(values: Floats, unknown: float = 0.0) -> float:
     known = values[~np.isnan(values)]
     return float(known.max()) if known.size else unknown
+
+
+def _late_s(waited_s: Floats) -> float:
+    """How much longer than a typical rank the one waits that waits longest, whatever its stage."""
+    typical_s = low_median(waited_s)
+    return 0.0 if math.isnan(typical_s) else _most(waited_s) - typical_s
 
 
 def _least(values: Floats) -> float:
