@@ -21,16 +21,24 @@ import inspect
 import itertools
 import logging
 import re
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.clean import loop_locals
-from holdfast.clean.reach import ITEMS_MAX, OPEN, PLAIN, around, hooks_of, is_scripts, reached, variables_of
+from holdfast.clean import loop_locals, running
+from holdfast.clean.looks.bits import ChosenObjects, FirstLooks, bits_of, changed, root_of, switches
+from holdfast.clean.looks.reach import (
+    ITEMS_MAX,
+    PLAIN,
+    around,
+    hooks_of,
+    is_chosen,
+    modules_of,
+    reached,
+    variables_of,
+)
 from holdfast.clean.read_loaders import ReadLoaders
-from holdfast.clean.samples import COUNTING, FirstLooks, bits_of, changed, root_of, switches
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
@@ -111,7 +119,7 @@ class ForgottenState:
         """Under a framework, the script's objects that it calls in the steps: models, callbacks, data. Others
         tell what they hold themselves; here their modules and classes are looked at."""
         self._loaders = ReadLoaders()
-        self._first = FirstLooks()
+        self._first, self._chosen = FirstLooks(), ChosenObjects()
         self._before: set[str] = set()  # the function's own variables where its steps began first
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
@@ -155,7 +163,7 @@ class ForgottenState:
         A text is read once: that takes milliseconds, for which a recovery should not wait."""
         if not self.functions:
             return
-        frames = _frames_to(self.functions[0])
+        frames = running.frames_to(self.functions[0])
         if not frames and self._unread(self.functions[0], 0):
             yield from ((self.functions[0].__name__, each) for each in loop_locals.unkept(self.functions[0]))
         for frame in frames:
@@ -222,13 +230,13 @@ class ForgottenState:
     def reachable(self) -> list[Any]:
         """Every object that lasts from one call of the function to the next, or is kept otherwise."""
         held = _held([*self._tracked.objects.values(), *self._placed()])
-        return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, set()))]
+        return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, (), modules=True))]
 
     def made(self) -> Iterator[tuple[FrameType, dict[str, Any]]]:
         """The functions that lead to the loop that begins, from the elastic one inwards, and their variables:
         but for those that this loop gives values, and wrappers of tracked modules."""
         kept = _memory(self._tracked)
-        for frame in _frames_to(self.functions[0]) if self.functions else ():
+        for frame in running.frames_to(self.functions[0]) if self.functions else ():
             given = loop_locals.given(frame.f_code, frame.f_lineno, asking=True)
             values = variables_of(frame) if given is not None else {}
             yield (
@@ -265,13 +273,18 @@ class ForgottenState:
         shared: dict[str, Any] = {}
         if self.things is not None:
             shared = around(things)
+            skipped |= {id(vars(each)) for each in modules_of(things)}
             found |= self._loaders.positions()
         variables = shared | (self._lasting(kept) if own is None else own)
         copied = self._copied()
         seen = reached((), {id(each) for each in randomness.seeded()}, copied)
         skipped |= {id(each) for each in copied.values()}
-        for name, value in itertools.chain(seen, reached(self.functions, skipped, variables)):
+        lasting = reached(self.functions, skipped, variables, modules=True)
+        self._chosen.look()
+        for name, value in itertools.chain(seen, lasting):
             bits = bits_of(value, kept)
+            if bits is None and is_chosen(type(value)):
+                bits = self._chosen.bits_of(value)
             if bits is not None:
                 found.setdefault(name, bits)
         return found
@@ -280,10 +293,10 @@ class ForgottenState:
         """Variables of the functions that run, which are the same as at the last look. Wrappers of tracked
         modules are left out."""
         tracked = {id(each) for each in self._tracked.objects.values()}
-        steady, local = _variables_of(self.functions[0]) if self.functions else ({}, {})
+        steady, local = running.variables_around(self.functions[0]) if self.functions else ({}, {})
         before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
         steady |= {name: each for name, each in local.items() if name not in before or before[name]() is each}
-        self._own = {name: _reference(each) for name, each in steady.items()}
+        self._own = {name: running.reference(each) for name, each in steady.items()}
         return {
             name: each
             for name, each in steady.items()
@@ -298,44 +311,6 @@ class ForgottenState:
         for which, said in ((copied, text and _COPIED), (rest, text)):
             if which and said:
                 log.warning(said, *shown(which))
-
-
-def _frames_to(function: Any) -> list[FrameType]:
-    """The script's functions that run, from this elastic function inwards; [] if it is not the script's, or
-    does not run."""
-    found: list[FrameType] = []
-    frame, code = sys._getframe(), getattr(function, "__code__", None)
-    while frame is not None:
-        if is_scripts(frame.f_globals.get("__name__", "")):
-            found.append(frame)
-        if frame.f_code is code:
-            return found[::-1] if is_scripts(function.__module__) else []
-        frame = frame.f_back  # type: ignore[assignment]
-    return []
-
-
-def _variables_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The variables of these functions while they run: those that their loops give no value; and of the
-    others, modules and objects of the script's classes."""
-    steady: dict[str, Any] = {}
-    local: dict[str, Any] = {}
-    for frame in _frames_to(function):
-        values, given = variables_of(frame), loop_locals.given(frame.f_code, frame.f_lineno)
-        for name, each in values.items():
-            if given is not None and name not in given:
-                steady[name] = each
-            elif _is_of_script(type(each)):
-                local[name] = each
-    return steady, local
-
-
-def _is_of_script(kind: type[Any]) -> bool:
-    held = issubclass(kind, (torch.nn.Module, *OPEN, *COUNTING)) or is_scripts(kind.__module__)
-    return held and getattr(kind, "__weakrefoffset__", 0) > 0 and not issubclass(kind, type)
-
-
-def _reference(thing: Any) -> weakref.ref[Any] | None:
-    return weakref.ref(thing) if getattr(type(thing), "__weakrefoffset__", 0) > 0 else None
 
 
 def _is_kept(thing: Any, kept: Container[int]) -> bool:

@@ -24,8 +24,9 @@ import torch
 from holdfast.clean import loop_locals, restarting
 from holdfast.clean.again.registered import Registered
 from holdfast.clean.forgotten import shown
-from holdfast.clean.reach import PLAIN, reached
-from holdfast.clean.samples import VALUES, bits_of, changed, root_of
+from holdfast.clean.looks.bits import bits_of, changed, root_of
+from holdfast.clean.looks.reach import PLAIN, reached
+from holdfast.clean.samples import VALUES
 from holdfast.state import modes
 from holdfast.state.randomness import GeneratorsAtStart
 

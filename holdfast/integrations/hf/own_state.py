@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.clean.reach import is_scripts
+from holdfast.clean.looks.reach import is_scripts
 from holdfast.integrations import plain
 from holdfast.integrations.changed_settings import Changed, ChangedSettings
 from holdfast.integrations.hf import refusals
@@ -26,6 +26,8 @@ _MOVES = frozenset({*STATE, "log_history", "stateful_callbacks"})
 _PLACING = "gradient_accumulation_steps"
 _BYTES_MAX, _LENGTH_MAX = 16 << 10, 2000
 """A larger attribute is not kept: all of them are exchanged in each step."""
+_OTHERS = ""
+"""In place of an attribute's name."""
 
 
 class TrainerSettings:
@@ -80,7 +82,7 @@ class OwnState:
 
     def capture(self) -> str:
         """The attributes and settings as they are."""
-        own = [_kept(each) for each in self.owners()]
+        own = [_captured(each) for each in self.owners()]
         return plain.dumps([*own, *self.settings.capture()], "attributes").decode()
 
     def apply(self, text: str) -> None:
@@ -88,10 +90,10 @@ class OwnState:
         owners, kept = self.owners(), plain.loads(text.encode())
         self.settings.apply(kept[len(owners) :])
         for owner, values in zip(owners, kept, strict=False):
-            for name in _kept(owner).keys() - values.keys():
+            for name in _kept(owner).keys() - values.keys() - {*values.get(_OTHERS, ())}:
                 delattr(owner, name)
-            for name, value in values.items():
-                plain.put(owner, name, value)
+            for name in values.keys() - {_OTHERS}:
+                plain.put(owner, name, values[name])
 
     def of_ranks(self, session: Any) -> list[str]:
         """Those of all ranks, which call it together."""
@@ -133,6 +135,13 @@ def keeps(value: Any) -> bool:
     if isinstance(value, list | tuple | dict | set | deque | str | bytes) and len(value) > _LENGTH_MAX:
         return False
     return plain.is_plain(value) and len(plain.dumps(value, "attribute")) <= _BYTES_MAX
+
+
+def _captured(owner: Any) -> dict[str, Any]:
+    """The attributes that are kept, and the names of others: where these are plain, they stay as they are."""
+    kept = _kept(owner)
+    others = [name for name, _ in attributes_of(owner) if name not in kept]
+    return {**kept, _OTHERS: others} if others else kept
 
 
 def _kept(owner: Any) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _CONNECTOR = (
     "_first_loop_iter",
     "_current_fx",
 )
+_OTHERS = ""
+"""In place of an attribute's name."""
 _TRAINER = ("should_stop", "accumulate_grad_batches")
 
 MOVES = frozenset(_TRAINER)
@@ -84,17 +86,23 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
 
 
 def attributes(trainer: Any) -> list[dict[str, Any]]:
-    """The public plain attributes of the script's own objects. They are no copies."""
-    return [_attributes(each) for each in _owners(trainer)]
+    """The public plain attributes of the script's own objects, and the names of their others: where these are
+    plain, they stay as they are. They are no copies."""
+    found = []
+    for owner in _owners(trainer):
+        plain = _attributes(owner)
+        others = [name for name, _ in _public(owner) if name not in plain]
+        found.append({**plain, _OTHERS: others} if others else plain)
+    return found
 
 
 def set_attributes(trainer: Any, kept: list[dict[str, Any]]) -> None:
     """Make those attributes what they were."""
     for owner, values in zip(_owners(trainer), kept, strict=True):
-        for key in _attributes(owner).keys() - values.keys():
+        for key in _attributes(owner).keys() - values.keys() - {*values.get(_OTHERS, ())}:
             delattr(owner, key)
-        for key, value in values.items():
-            put(owner, key, value)
+        for key in values.keys() - {_OTHERS}:
+            put(owner, key, values[key])
 
 
 def settings_of(trainer: Any) -> list[Any]:

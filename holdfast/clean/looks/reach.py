@@ -1,16 +1,14 @@
 """List what the code of a script can reach and change: its variables, and the attributes of its own objects.
 
 Only what the script itself has written is entered: its functions, its modules, objects of its classes, and
-plain containers; and what it has put into data sets and samplers of torch's, queues, and the session's
-loaders. What else torch, other packages and the standard library keep within their objects is theirs."""
+plain containers; and what it has put into objects of others, as far as that is known (`others`). What else
+torch, other packages and the standard library keep within their objects is theirs."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dis
 import functools
-import gc
 import inspect
 import itertools
 import queue
@@ -32,7 +30,8 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+
+from holdfast.clean.looks import others
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -42,21 +41,11 @@ OBJECTS_MAX = 20_000
 """Objects that are entered at most. What lies behind them is not looked at."""
 ITEMS_MAX = 64
 """Items of one container that are entered at most, from its beginning."""
-_FOREIGN = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
+_FOREIGN = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
 OPEN = (SimpleNamespace, Namespace, queue.Queue, threading.local)
 """Classes of the standard library that hold what a script puts there."""
-_READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle, itertools.chain)
-_READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
-_READING += (
-    itertools.pairwise,
-    itertools.takewhile,
-    itertools.dropwhile,
-    type(csv.reader(())),
-    csv.DictReader,
-)
-"""Iterators that read others: those know where they are."""
 ASKING = frozenset({"steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
 """Attributes by which code asks the session where it is."""
 _FACTS = frozenset({"rank", "world_size", "layout", "device", "generation"})
@@ -73,34 +62,67 @@ def reached(
     variables: Mapping[str, Any] | None = None,
     *,
     foreign: bool = False,
+    modules: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """Yield each value that these functions or objects can reach, with its name in the script: containers
-    before what is in them, each object once.
+    before what is in them, each object once; functions, networks and objects of the script in each place.
 
     `skipped`: the ids of objects that are not entered. `variables`: others that are, by their names.
-    `foreign`: enter what others have written, too."""
+    `foreign`: enter what others have written, too. `modules`: enter the variables of the modules that
+    functions, classes and objects are from."""
     seen = set(skipped)
     pending: deque[tuple[str, Any]] = deque((variables or {}).items())
     for root in roots:
-        pending += (("", root), *_variables(getattr(root, "__globals__", {})))
+        names = getattr(root, "__globals__", {})
+        pending += (("", root), *_variables(names))
+        seen.add(id(names))
     while pending and len(seen) < OBJECTS_MAX:
         name, value = pending.popleft()
-        if id(value) in seen and type(value) not in PLAIN:
+        known = id(value) in seen and type(value) not in PLAIN
+        if name and (not known or is_chosen(type(value))):
+            yield name, value
+        if known:
             continue
         seen.add(id(value))
-        if name:
-            yield name, value
         pending.extend(_within(name, value, foreign=foreign))
+        names = _module_of(value) if modules else {}
+        if names and id(names) not in seen:
+            seen.add(id(names))
+            short = names["__name__"].rpartition(".")[2]
+            pending.extend((f"{short}.{each}", item) for each, item in _variables(names))
+
+
+def is_chosen(kind: type[Any]) -> bool:
+    """Whether a script may hold one of several such objects, and choose another one."""
+    return kind is FunctionType or issubclass(kind, (type, *_BASES)) or is_scripts(kind.__module__)
+
+
+def _module_of(value: Any) -> dict[str, Any]:
+    """The variables of the module of the script that this function, class or object is from; {}: none is."""
+    kind = type(value)
+    if kind is ModuleType:
+        names = vars(value)
+    elif kind is FunctionType:
+        names = value.__globals__
+    else:
+        of_class = value if issubclass(kind, type) else kind
+        names = vars(sys.modules[of_class.__module__]) if of_class.__module__ in sys.modules else {}
+    return names if is_scripts(names.get("__name__", "")) else {}
+
+
+def modules_of(things: Iterable[Any]) -> list[ModuleType]:
+    """The script that was started, and the modules that these objects are from, as far as they are loaded."""
+    names = dict.fromkeys(["__main__", *(str(getattr(each, "__module__", "")) for each in things)])
+    return [sys.modules[name] for name in names if name in sys.modules]
 
 
 def around(things: Iterable[Any]) -> dict[str, Any]:
     """What the code of these objects of a script, and the script that was started, share: the variables of
     their modules, their classes, and what a framework's objects were given to call."""
     every = list(things)
-    modules = dict.fromkeys(["__main__", *(str(getattr(each, "__module__", "")) for each in every)])
     found: dict[str, Any] = {}
-    for name in modules:
-        found |= dict(_variables(vars(sys.modules[name]))) if name in sys.modules else {}
+    for module in modules_of(every):
+        found |= dict(_variables(vars(module)))
     for each in every:
         found.setdefault(type(each).__name__, type(each))
         own = getattr(each, "__dict__", {}).items()
@@ -141,7 +163,8 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     elif kind is MethodType:
         yield name or "self", value.__self__
     elif kind is functools.partial:
-        yield from ((name, each) for each in (value.func, value.args, value.keywords))
+        parts = ("func", value.func), ("args", value.args), ("keywords", value.keywords)
+        yield from ((f"{name}.{each}", item) for each, item in parts)
     elif kind is ModuleType:
         yield from ((f"{name}.{each}", item) for each, item in _variables(vars(value)))
     elif issubclass(kind, dict):
@@ -159,23 +182,7 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     elif foreign or issubclass(kind, OPEN) or is_scripts(kind.__module__):
         yield from _attributes(name, value)
     else:
-        yield from _given_to_others(name, value)
-
-
-def _given_to_others(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a script has put into an object whose class it has not written."""
-    kind = type(value)
-    if kind in _READING:
-        yield from ((name, each) for each in gc.get_referents(value))
-    elif issubclass(kind, DataLoader):
-        yield f"{name}.dataset", value.dataset
-    elif issubclass(kind, Dataset | Sampler) and kind.__module__.startswith("torch.utils.data."):
-        yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in PLAIN)
-    elif kind.__module__ == "holdfast.session":
-        own = ((key, item) for key, item in vars(value).items() if not key.startswith("_"))
-        yield from ((f"{name}.{key}", item) for key, item in own)
-    elif kind.__module__.startswith("holdfast.data."):
-        yield from getattr(value, "from_script", dict)().items()
+        yield from others.held_by(name, value)
 
 
 def _key(key: Any, at: int) -> str:
@@ -204,7 +211,7 @@ def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
     """The variables of a generator that is not at its end; of one that asks the session where it is, numbers
     and texts are left out: it is asked again when it is made again."""
     frame = running.gi_frame
-    if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
+    if frame is not None and not frame.f_code.co_filename.startswith(_FOREIGN[0]):
         variables = variables_of(frame)
         left_out = PLAIN if asks_session(frame.f_code, ChainMap(variables, frame.f_globals)) else ()
         held = ((f"{name}.{each}", value) for each, value in variables.items())
