@@ -31,6 +31,7 @@ from holdfast.state import shard_ids
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.agreement.beginnings import Beginnings
     from holdfast.agreement.snapshot_turns import SnapshotTurns
     from holdfast.ipc.agent_client import AgentClient
     from holdfast.ipc.messages.replicas import ReplicasCompared
@@ -48,15 +49,19 @@ class Equality:
     """Compares one rank's state with its peers'.
 
     `ask_for_room` asks the agent for room for snapshots. `turns`: what the ranks agree on together with each
-    comparison."""
+    comparison. `beginnings`: what they compare of the script when they meet."""
 
     def __init__(
-        self, state: RankState, ask_for_room: Callable[[AgentClient], None], turns: SnapshotTurns
+        self,
+        state: RankState,
+        ask_for_room: Callable[[AgentClient], None],
+        turns: SnapshotTurns,
+        beginnings: Beginnings,
     ) -> None:
         self._state, self._ask_for_room, self._turns = state, ask_for_room, turns
         self._proof = Proof(state.tracked)
         self._check = ReplicaCheck(state, self._proof)
-        self._code = RunningCode(state)
+        self._code, self._beginnings = RunningCode(state), beginnings
         self._columns = 0  # numbers per row: those of the rank that tracks most
         self._first = False  # the next boundary is the generation's first
         self._logged = False  # it was logged that buffers differ
@@ -66,6 +71,7 @@ class Equality:
     def prepare(self) -> None:
         """Do beforehand, while nobody waits for this rank, what `meet` needs of this process alone."""
         self._code.number()
+        self._beginnings.note()
 
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
         """Compare the whole state among the ranks that hold that of `step`.
@@ -76,8 +82,10 @@ class Equality:
         own = state.tracked.objects
         claims = state.tracked.claims
         chosen = [name for name in own if fresh and holds and claims[name].from_rank_0]
-        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number()])
+        numbers = [len(own), len(chosen), holds, self._differing, self._code.number()]
+        rows = self._gather([*numbers, *self._beginnings.numbers()])
         self._code.compare([row[4] for row in rows])
+        self._beginnings.compare([row[5:] for row in rows])
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)

@@ -18,7 +18,6 @@ run again, another look is compared with the newest one."""
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
 import re
 import weakref
@@ -140,14 +139,17 @@ class ForgottenState:
         """The elastic function that was called last."""
         return self.functions[0]
 
-    def begin(self) -> None:
-        """Its loop over steps begins: tell of its variables."""
+    def begin(self, *, joins: bool = False) -> None:
+        """Its loop over steps begins: tell of its variables. `joins`: this process takes a dead rank's place,
+        and the others wait for it."""
         now = _tensors(self._tracked)
         if self._tensors:
             self._tell_grown(now)
         self._tensors = now
         if self._seen is None:
-            self._first.begin(self._looked())
+            look = self._looked(beyond=not joins)
+            if not joins:
+                self._first.begin(look)
             self._before = set(self._own)
         for where, each in self._unkept():
             if each.name not in self._told:
@@ -202,7 +204,7 @@ class ForgottenState:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
         try:
-            left = changed(self._seen, self._look(own))
+            left = changed(self._seen, self._look(own, beyond=False))
         except Exception as error:  # an object of the script has run code of its own
             self._failed(error)
             return
@@ -210,11 +212,11 @@ class ForgottenState:
 
     def lasting(self) -> dict[str, Hashable]:
         """A look at what lasts from one call of the function to the next."""
-        return self._looked({})
+        return self._looked({}, beyond=False)
 
-    def _looked(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
+    def _looked(self, own: dict[str, Any] | None = None, *, beyond: bool) -> dict[str, Hashable]:
         try:
-            return {} if self._over else self._look(own)
+            return {} if self._over else self._look(own, beyond=beyond)
         except Exception as error:  # an object of the script has run code of its own
             self._failed(error)
             return {}
@@ -230,7 +232,7 @@ class ForgottenState:
     def reachable(self) -> list[Any]:
         """Every object that lasts from one call of the function to the next, or is kept otherwise."""
         held = _held([*self._tracked.objects.values(), *self._placed()])
-        return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, (), modules=True))]
+        return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, set()))]
 
     def made(self) -> Iterator[tuple[FrameType, dict[str, Any]]]:
         """The functions that lead to the loop that begins, from the elastic one inwards, and their variables:
@@ -261,33 +263,48 @@ class ForgottenState:
             log.warning(_RESHAPED, *shown(new))
         self._tensors |= now
 
-    def _look(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
-        """`own`: the variables of the functions that lead to the loop; None: they run."""
-        things = self.things() if self.things is not None else []
-        held = [*_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
-        skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
-        kept = _memory(self._tracked)
-        found: dict[str, Hashable] = switches()
+    def values(self) -> list[tuple[str, Any]]:
+        """What the script's functions can reach before they run, with names, and nothing keeps."""
+        try:
+            kept = _memory(self._tracked)
+            found = list(self._reached(kept, {}, True)) if not self._over else []
+        except Exception as error:  # an object of the script has run code of its own
+            self._failed(error)
+            return []
+        return [each for each in found if not (_is_tensor(each[1]) and modes.storage(each[1]) in kept)]
+
+    def _look(self, own: dict[str, Any] | None = None, *, beyond: bool = True) -> dict[str, Hashable]:
+        """`own`: the variables of the functions that lead to the loop; None: they run. `beyond`: enter the
+        modules that functions and classes come from; in a recovery nobody waits for that."""
+        kept, found = _memory(self._tracked), switches()
         for name, thing in self._tracked.objects.items():
             found |= hooks_of(name, thing) if isinstance(thing, torch.nn.Module) else {}
-        shared: dict[str, Any] = {}
         if self.things is not None:
-            shared = around(things)
-            skipped |= {id(vars(each)) for each in modules_of(things)}
             found |= self._loaders.positions()
-        variables = shared | (self._lasting(kept) if own is None else own)
-        copied = self._copied()
-        seen = reached((), {id(each) for each in randomness.seeded()}, copied)
-        skipped |= {id(each) for each in copied.values()}
-        lasting = reached(self.functions, skipped, variables, modules=True)
         self._chosen.look()
-        for name, value in itertools.chain(seen, lasting):
+        for name, value in self._reached(kept, own, beyond):
             bits = bits_of(value, kept)
             if bits is None and is_chosen(type(value)):
                 bits = self._chosen.bits_of(value)
             if bits is not None:
                 found.setdefault(name, bits)
         return found
+
+    def _reached(
+        self, kept: Container[int], own: dict[str, Any] | None, beyond: bool
+    ) -> Iterator[tuple[str, Any]]:
+        things = self.things() if self.things is not None else []
+        held = [*_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
+        skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
+        shared: dict[str, Any] = {}
+        if self.things is not None:
+            shared = around(things)
+            skipped |= {id(vars(each)) for each in modules_of(things)}
+        variables = shared | (self._lasting(kept) if own is None else own)
+        copied = self._copied()
+        yield from reached((), {id(each) for each in randomness.seeded()}, copied)
+        skipped |= {id(each) for each in copied.values()}
+        yield from reached(self.functions, skipped, variables, modules=beyond)
 
     def _lasting(self, kept: Container[int]) -> dict[str, Any]:
         """Variables of the functions that run, which are the same as at the last look. Wrappers of tracked
@@ -311,6 +328,10 @@ class ForgottenState:
         for which, said in ((copied, text and _COPIED), (rest, text)):
             if which and said:
                 log.warning(said, *shown(which))
+
+
+def _is_tensor(value: Any) -> bool:
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
 
 
 def _is_kept(thing: Any, kept: Container[int]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.agreement.beginnings import Beginnings
 from holdfast.agreement.collectives import CollectiveProof
 from holdfast.agreement.equality import Equality
 from holdfast.agreement.generators import Generators
@@ -89,7 +90,6 @@ class Runtime:
             state.snapshots.random = self.generators.found
         ask_for_room = functools.partial(snapshotting.ask_for_room, state)
         self.turns = SnapshotTurns(state)
-        self.equality = Equality(state, ask_for_room, self.turns)
         self.streams = SampleStreams(state, data_change)
         state.tracked.contract = self.streams.text
         self.replay = StepReplay(state, self.streams)
@@ -110,6 +110,8 @@ class Runtime:
         self.forgotten = ForgottenState(
             state.tracked, self.streams.placed, functools.partial(self.streams.from_script, "has_workers")
         )
+        beginnings = Beginnings(state, self.forgotten.values)
+        self.equality = Equality(state, ask_for_room, self.turns, beginnings)
         self.again = CalledAgain(state, self.forgotten)
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself

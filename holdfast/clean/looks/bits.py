@@ -122,9 +122,11 @@ def bits_of(value: Any, kept: Container[int]) -> Hashable:
 
 
 def _of_others(value: Any) -> Hashable:
+    if (called := _of_called(value)) is not None:
+        return called
     if counting := _counting(value):
         return tuple(repr(getattr(value, name, None)) for name in counting)
-    for read in (_of_called, _of_iterator, streams.bits_of, _of_memory, _of_telling):
+    for read in (_of_iterator, streams.bits_of, _of_memory, _of_telling):
         if (bits := read(value)) is not None:
             return bits
     return None

@@ -49,7 +49,7 @@ _KNOWN = ("torch", "torchmetrics", "accelerate", "lightning", "transformers", "h
 
 def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """What this object holds, with names."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _READING:
         yield from ((name, each) for each in gc.get_referents(value))
     elif issubclass(kind, DataLoader):
@@ -61,7 +61,7 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{key}", item) for key, item in own)
     elif kind.__module__.startswith("holdfast.data."):
         yield from getattr(value, "from_script", dict)().items()
-    elif held := next((key for base, key in _HOLDING.items() if issubclass(kind, base)), ""):
+    elif held := _holding(kind):
         yield f"{name}.{held}", getattr(value, held, None)
     elif not kind.__module__.startswith(_KNOWN):
         yield from _of_package(name, value)
@@ -80,6 +80,11 @@ def _of_package(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     for key, item in list(own.items()) if type(own) is dict else ():
         if _tells(kind) or randomness.is_generator(item):
             yield f"{name}.{key}", item
+
+
+@functools.cache
+def _holding(kind: Any) -> str:
+    return next((key for base, key in _HOLDING.items() if issubclass(kind, base)), "")
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from types import (
     CodeType,
     FunctionType,
     GeneratorType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
@@ -52,6 +53,8 @@ _FACTS = frozenset({"rank", "world_size", "layout", "device", "generation"})
 """Attributes of the session that do not change from step to step."""
 _PLACES = frozenset({"step", "data_step"})
 """Attributes that tell where the session is; an object of the script may count its own."""
+_OF_CLASSES = (MemberDescriptorType, GetSetDescriptorType, property, classmethod, staticmethod)
+"""What classes hold besides functions and values."""
 _TAKING = ("LOAD_ATTR", "LOAD_METHOD")
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
@@ -84,7 +87,7 @@ def reached(
         if known:
             continue
         seen.add(id(value))
-        pending.extend(_within(name, value, foreign=foreign))
+        pending.extend(_within(name, value, foreign=foreign) if type(value) not in PLAIN else ())
         names = _module_of(value) if modules else {}
         if names and id(names) not in seen:
             seen.add(id(names))
@@ -150,7 +153,19 @@ def _is_scripts(file: str) -> bool:
 
 def _variables(names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     if is_scripts(names.get("__name__", "")):
-        yield from ((name, value) for name, value in list(names.items()) if not name.startswith("__"))
+        held = ((name, value) for name, value in list(names.items()) if not name.startswith("__"))
+        yield from ((name, value) for name, value in held if not _holds_nothing(name, value, names))
+
+
+def _holds_nothing(name: str, value: Any, names: Mapping[str, Any] | None = None) -> bool:
+    """Whether this is a function by its own name that keeps nothing, as most are. `names`: the variables of
+    its module; one of another module leads there."""
+    if type(value) is not FunctionType or value.__name__ != name:
+        return False
+    if value.__defaults__ or value.__kwdefaults__ or value.__dict__:
+        return False
+    closes_over = value.__closure__ is not None and value.__code__.co_freevars != ("__class__",)
+    return not closes_over and (names is None or value.__globals__ is names)
 
 
 def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]]:
@@ -275,7 +290,9 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
 def _of_class(name: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
     """What all objects of a class of the script share."""
     if is_scripts(kind.__module__):
-        yield from ((f"{name}.{key}", item) for key, item in dict(vars(kind)).items() if key[:2] != "__")
+        held = ((key, item) for key, item in dict(vars(kind)).items() if key[:2] != "__")
+        kept = ((key, item) for key, item in held if type(item) not in _OF_CLASSES)
+        yield from ((f"{name}.{key}", item) for key, item in kept if not _holds_nothing(key, item))
 
 
 def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -323,9 +340,11 @@ def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
 
 def _given_by_class(kind: type[Any]) -> Iterator[tuple[str, Any]]:
     """Numbers and texts that an object has from its class as long as it has none of its own."""
-    names = dict.fromkeys(key for each in kind.__mro__ if is_scripts(each.__module__) for key in vars(each))
-    held = ((key, inspect.getattr_static(kind, key)) for key in names if key[:2] != "__")
-    return ((key, value) for key, value in held if type(value) in PLAIN)
+    held: dict[str, Any] = {}
+    for each in reversed(kind.__mro__):
+        if is_scripts(each.__module__):
+            held |= vars(each)
+    return ((key, value) for key, value in held.items() if type(value) in PLAIN and key[:2] != "__")
 
 
 def _in_slots(name: str, thing: Any, kind: type[Any]) -> Iterator[tuple[str, Any]]:
