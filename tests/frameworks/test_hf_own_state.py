@@ -120,3 +120,10 @@ def test_an_attribute_that_is_not_kept_stays_as_a_late_process_makes_it() -> Non
     taken.rows = [state.capture()]
     taken.entered(0)
     assert (late.losses, late.calls) == ([0.5], 0)
+
+
+def test_a_number_of_a_data_set_is_not_kept() -> None:
+    callback, data = Counting(), Counting()
+    state = own_state(callback)
+    assert state.is_kept(callback, "calls", 1) and not state.is_kept(data, "calls", 1)
+    assert not state.is_kept(callback, "model", callback.model)

@@ -76,6 +76,10 @@ class OwnState:
         """The script's own ones among the objects."""
         return [each for each in self._found() if not is_framework(type(each))]
 
+    def is_kept(self, owner: Any, _name: str, value: Any) -> bool:
+        """Whether this attribute is kept. Those of other objects (modules, data sets) are not."""
+        return any(owner is each for each in self._found()) and keeps(value)
+
     def says(self) -> bool:
         """Whether there is anything to keep."""
         return bool(self.owners()) or any(self.settings.capture())
