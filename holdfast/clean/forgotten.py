@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals, running
-from holdfast.clean.looks.bits import ChosenObjects, FirstLooks, bits_of, changed, root_of, switches
+from holdfast.clean.looks.bits import (
+    ChosenObjects,
+    FirstLooks,
+    bits_of,
+    changed,
+    root_of,
+    switches,
+    which_items,
+)
 from holdfast.clean.looks.reach import (
     ITEMS_MAX,
     PLAIN,
@@ -287,7 +295,7 @@ class ForgottenState:
             if bits is None and is_chosen(type(value)):
                 bits = self._chosen.bits_of(value)
             if bits is not None:
-                found.setdefault(name, bits)
+                found.setdefault(name, (bits, items) if (items := which_items(value)) else bits)
         return found
 
     def _reached(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import array
 import contextvars
 import ctypes
+import functools
 import gc
 import itertools
 import operator
@@ -54,6 +55,15 @@ _DEALING = (
 """Iterators that hold what they have given last."""
 _TELLING = (Decimal, Fraction, PurePath, Enum, torch.dtype, torch.device)
 """Values that say all of what they are."""
+_CACHED = type(functools.cache(len))
+_DRAWING = frozenset(
+    {
+        *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "normal", "normal_", "uniform"),
+        *("uniform_", "bernoulli", "multinomial", "random", "randrange", "choice", "choices", "sample"),
+        *("shuffle", "gauss", "beta", "integers", "standard_normal", "permutation"),
+    }
+)
+"""What code calls that draws random numbers."""
 COUNTING: dict[type[Any], tuple[str, ...]] = {
     torch.optim.lr_scheduler.LRScheduler: ("last_epoch", "num_bad_epochs"),
     torch.amp.GradScaler: ("_scale", "_growth_tracker"),
@@ -140,16 +150,26 @@ def _counting(value: Any) -> tuple[str, ...]:
 
 
 def _of_items(value: Any) -> Hashable:
-    """How many there are; of a dictionary which keys; and of numbers and texts, what those are that are not
-    looked at one by one."""
+    """How many there are; of a dictionary which keys; and of many numbers and texts, which ones."""
     if len(value) > _ITEMS:
         return len(value), 0, 0
     if isinstance(value, set | frozenset):
         return len(value), 0, hash(frozenset(value)) if _are_plain(value) else 0
-    if isinstance(value, dict):
-        keys, rest = list(dict.keys(value)), list(itertools.islice(dict.values(value), ITEMS_MAX, None))
-        return len(value), hash(tuple(keys)) if _are_plain(keys) else 0, _of_plain(rest)
-    return len(value), 0, _of_plain(list(itertools.islice(value, ITEMS_MAX, None)))
+    keys = _of_plain(list(dict.keys(value))) if isinstance(value, dict) else 0
+    return len(value), keys, _of_plain(_items(value)) if len(value) > ITEMS_MAX else 0
+
+
+def _items(value: Any) -> list[Any]:
+    return list(dict.values(value) if isinstance(value, dict) else value)
+
+
+def which_items(value: Any) -> int:
+    """Which objects a long collection holds: only some of them are looked at one by one. To be compared
+    where the collection lasts: one that is made anew has others."""
+    kind = type(value)
+    if not issubclass(kind, list | tuple | dict | deque) or not ITEMS_MAX < len(value) <= _ITEMS:
+        return 0
+    return hash(tuple(map(id, _items(value))))
 
 
 def _of_plain(items: list[Any]) -> int:
@@ -161,8 +181,16 @@ def _are_plain(items: Iterable[Any]) -> bool:
 
 
 def _of_called(value: Any) -> Hashable:
-    """Which function or class this is; of a function of the script also how many it wraps."""
+    """Which function or class this is; of a function of the script also how many it wraps; of one that is
+    cached and draws random numbers, how often it was called."""
     kind = type(value)
+    if kind is _CACHED:
+        code = getattr(value.__wrapped__, "__code__", None)
+        return (
+            (_named(value), value.cache_info().misses)
+            if _DRAWING & {*getattr(code, "co_names", ())}
+            else None
+        )
     if kind is FunctionType:
         return f"{_named(value)}:{value.__code__.co_firstlineno}", _depth(value)
     if kind is MethodType:

@@ -10,7 +10,6 @@ import contextlib
 import dis
 import functools
 import inspect
-import itertools
 import queue
 import sys
 import sysconfig
@@ -35,13 +34,13 @@ import torch
 from holdfast.clean.looks import others
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
 OBJECTS_MAX = 20_000
 """Objects that are entered at most. What lies behind them is not looked at."""
 ITEMS_MAX = 64
-"""Items of one container that are entered at most, from its beginning."""
+"""Items of one container that are entered at most."""
 _FOREIGN = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
@@ -183,11 +182,10 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     elif kind is ModuleType:
         yield from ((f"{name}.{each}", item) for each, item in _variables(vars(value)))
     elif issubclass(kind, dict):
-        items = itertools.islice(dict.copy(value).items(), ITEMS_MAX)
-        yield from ((f"{name}[{_key(key, at)}]", item) for at, (key, item) in enumerate(items))
+        items = _some(list(dict.copy(value).items()))
+        yield from ((f"{name}[{_key(key, at)}]", item) for at, (key, item) in items)
     elif issubclass(kind, list | tuple | deque):
-        items = itertools.islice(tuple(value), ITEMS_MAX)
-        yield from ((f"{name}[{at}]", item) for at, item in enumerate(items))
+        yield from ((f"{name}[{at}]", item) for at, item in _some(tuple(value)))
     elif issubclass(kind, torch.nn.Module):
         yield from _of_module(name, value)
     elif issubclass(kind, torch.Tensor):
@@ -198,6 +196,17 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
         yield from _attributes(name, value)
     else:
         yield from others.held_by(name, value)
+
+
+def _some(items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Items of a collection with their places: of a long one some at both ends, and others spread over it."""
+    count = len(items)
+    if count <= ITEMS_MAX:
+        yield from enumerate(items)
+        return
+    ends = ITEMS_MAX // 4
+    places = (*range(ends), *range(ends, count - ends, (count - 2 * ends) // (2 * ends) + 1))
+    yield from ((at, items[at]) for at in (*places, *range(count - ends, count)))
 
 
 def _key(key: Any, at: int) -> str:

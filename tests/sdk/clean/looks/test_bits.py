@@ -6,6 +6,7 @@ import collections
 import functools
 import itertools
 import math
+import random
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -77,6 +78,39 @@ def test_collections_of_the_same_length_are_named(caplog: pytest.LogCaptureFixtu
     for name in ("weights", "long", "picked", "frozen.of", "newest"):
         assert name in said, name
     assert "same" not in said
+
+
+def test_single_objects_of_long_collections_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    bank, pairs = [torch.ones(1) for _ in range(200)], {at: (1.0, at) for at in range(200)}
+    tasks, same = [Task(1.0) for _ in range(200)], [Task(1.0) for _ in range(200)]
+
+    def step() -> None:
+        bank[150], pairs[170] = bank[150] * 0.9, (pairs[170][0] * 0.9, 0)
+        for task in tasks[160:180]:
+            task.weight *= 0.9 * same[0].weight
+
+    said = told(caplog, step)
+    assert "bank" in said and "pairs" in said and "tasks[1" in said and "same" not in said
+
+
+def test_a_cache_of_what_is_drawn_is_named_and_one_of_what_is_read_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @functools.cache
+    def noise(at: int) -> float:
+        return random.gauss(at, 1)
+
+    @functools.cache
+    def row(at: int) -> float:
+        return float(at)
+
+    count = iter(range(9))
+
+    def step() -> float:
+        return noise(at := next(count)) + row(at)
+
+    said = told(caplog, step)
+    assert "noise" in said and "row" not in said
 
 
 def test_iterators_of_any_kind_are_named(caplog: pytest.LogCaptureFixture) -> None:
