@@ -46,6 +46,7 @@ _OTHER = (
     "that the script reads has changed since: settings, a cache, a checkpoint of its own. Leave such files "
     "as they are while a job runs; what training itself has come to, Holdfast restores"
 )
+_UNSEEN = "what the script has made before its training cannot be seen, nor compared with other ranks: %s: %s"
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -60,13 +61,17 @@ class Beginnings:
 
     def note(self) -> None:
         """Note the values, if that was not done yet."""
-        if self._own is None:
-            self._own = {}
+        if self._own is not None:
+            return
+        self._own = {}
+        try:
             for name, value in self._values():
                 number = _digest(name, value) if len(self._own) < _VALUES_MAX else None
                 if number is not None:
                     self._own.setdefault(key := zlib.crc32(name.encode()), number)
                     self._names[key] = name
+        except Exception as error:  # an object of the script or of a package has run code of its own
+            log.warning(_UNSEEN, type(error).__name__, error)
 
     def numbers(self) -> list[int]:
         """What the others have to know: whether this process knows what they have in common, and else how

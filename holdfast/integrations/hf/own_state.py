@@ -26,8 +26,6 @@ _MOVES = frozenset({*STATE, "log_history", "stateful_callbacks"})
 _PLACING = "gradient_accumulation_steps"
 _BYTES_MAX, _LENGTH_MAX = 16 << 10, 2000
 """A larger attribute is not kept: all of them are exchanged in each step."""
-_OTHERS = ""
-"""In place of an attribute's name."""
 
 
 class TrainerSettings:
@@ -86,7 +84,7 @@ class OwnState:
 
     def capture(self) -> str:
         """The attributes and settings as they are."""
-        own = [_captured(each) for each in self.owners()]
+        own = [plain.captured(_kept(each), dict(attributes_of(each))) for each in self.owners()]
         return plain.dumps([*own, *self.settings.capture()], "attributes").decode()
 
     def apply(self, text: str) -> None:
@@ -94,10 +92,7 @@ class OwnState:
         owners, kept = self.owners(), plain.loads(text.encode())
         self.settings.apply(kept[len(owners) :])
         for owner, values in zip(owners, kept, strict=False):
-            for name in _kept(owner).keys() - values.keys() - {*values.get(_OTHERS, ())}:
-                delattr(owner, name)
-            for name in values.keys() - {_OTHERS}:
-                plain.put(owner, name, values[name])
+            plain.put_back(owner, values, _kept(owner))
 
     def of_ranks(self, session: Any) -> list[str]:
         """Those of all ranks, which call it together."""
@@ -139,13 +134,6 @@ def keeps(value: Any) -> bool:
     if isinstance(value, list | tuple | dict | set | deque | str | bytes) and len(value) > _LENGTH_MAX:
         return False
     return plain.is_plain(value) and len(plain.dumps(value, "attribute")) <= _BYTES_MAX
-
-
-def _captured(owner: Any) -> dict[str, Any]:
-    """The attributes that are kept, and the names of others: where these are plain, they stay as they are."""
-    kept = _kept(owner)
-    others = [name for name, _ in attributes_of(owner) if name not in kept]
-    return {**kept, _OTHERS: others} if others else kept
 
 
 def _kept(owner: Any) -> dict[str, Any]:

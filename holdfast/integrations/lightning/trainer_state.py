@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
 from holdfast.integrations.lightning import results
-from holdfast.integrations.plain import copied, is_plain, put
+from holdfast.integrations.plain import captured, copied, is_plain, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,6 @@ _CONNECTOR = (
     "_first_loop_iter",
     "_current_fx",
 )
-_OTHERS = ""
-"""In place of an attribute's name."""
 _TRAINER = ("should_stop", "accumulate_grad_batches")
 
 MOVES = frozenset(_TRAINER)
@@ -86,23 +84,15 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
 
 
 def attributes(trainer: Any) -> list[dict[str, Any]]:
-    """The public plain attributes of the script's own objects, and the names of their others: where these are
-    plain, they stay as they are. They are no copies."""
-    found = []
-    for owner in _owners(trainer):
-        plain = _attributes(owner)
-        others = [name for name, _ in _public(owner) if name not in plain]
-        found.append({**plain, _OTHERS: others} if others else plain)
-    return found
+    """The public plain attributes of the script's own objects, with the names of their others. They are no
+    copies."""
+    return [captured(_attributes(each), dict(_public(each))) for each in _owners(trainer)]
 
 
 def set_attributes(trainer: Any, kept: list[dict[str, Any]]) -> None:
     """Make those attributes what they were."""
     for owner, values in zip(_owners(trainer), kept, strict=True):
-        for key in _attributes(owner).keys() - values.keys() - {*values.get(_OTHERS, ())}:
-            delattr(owner, key)
-        for key in values.keys() - {_OTHERS}:
-            put(owner, key, values[key])
+        put_back(owner, values, _attributes(owner))
 
 
 def settings_of(trainer: Any) -> list[Any]:
