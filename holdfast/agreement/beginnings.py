@@ -58,6 +58,7 @@ class Beginnings:
         self._own: dict[int, int] | None = None  # digests, by those of names
         self._names: dict[int, str] = {}
         self._common: dict[int, int] | None = None  # what all ranks had in common at the beginning
+        self._giver = -1  # the rank that is to tell it to those that have joined; -1: none has
 
     def note(self) -> None:
         """Note the values, if that was not done yet."""
@@ -80,17 +81,26 @@ class Beginnings:
         keys = list(self._own or {})
         return [int(self._common is not None), len(keys), zlib.crc32(repr(keys).encode())]
 
-    def compare(self, rows: Sequence[Sequence[int]]) -> None:
-        """Find out what is common, or name what differs. Every rank calls it with the numbers of all."""
-        knowing = [rank for rank, row in enumerate(rows) if row[0]]
+    def meet(self, rows: Sequence[Sequence[int]]) -> None:
+        """A generation begins: find out what is common, if no rank knows. Every rank calls it with the
+        numbers of all."""
+        knowing, self._giver = [rank for rank, row in enumerate(rows) if row[0]], -1
         if not knowing:
             self._common = self._agree(alike=all(row == rows[0] for row in rows))
         elif len(knowing) < len(rows):
-            flat = [number for pair in (self._common or {}).items() for number in pair]
-            told = transfer.tell(flat, knowing[0], self._state.rank, self._device)
-            if self._common is None:
-                self._common = dict(zip(told[::2], told[1::2], strict=True))
-                self._tell()
+            self._giver = knowing[0]
+
+    def compare(self) -> None:
+        """Give those that have joined what is common, and name what differs. All ranks call it after their
+        first step: a recovery does not wait for it."""
+        if self._giver < 0:
+            return
+        flat = [number for pair in (self._common or {}).items() for number in pair]
+        told = transfer.tell(flat, self._giver, self._state.rank, self._device)
+        self._giver = -1
+        if self._common is None:
+            self._common = dict(zip(told[::2], told[1::2], strict=True))
+            self._tell()
 
     @property
     def _device(self) -> torch.device:

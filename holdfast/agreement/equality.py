@@ -85,7 +85,7 @@ class Equality:
         numbers = [len(own), len(chosen), holds, self._differing, self._code.number()]
         rows = self._gather([*numbers, *self._beginnings.numbers()])
         self._code.compare([row[4] for row in rows])
-        self._beginnings.compare([row[5:] for row in rows])
+        self._beginnings.meet([row[5:] for row in rows])
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)
@@ -117,6 +117,8 @@ class Equality:
             if state.spacing.due(state.completed):
                 self._gather_with_turns([])
             return None
+        if self._first:
+            self._beginnings.compare()
         self._first = False
         if self._check.on:
             return self._compare_replicas()
