@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,11 @@ from holdfast.clean.looks.bits import (
     FirstLooks,
     bits_of,
     changed,
+    clocks,
+    is_time,
     root_of,
     switches,
+    variable_of,
     which_items,
 )
 from holdfast.clean.looks.reach import (
@@ -127,6 +129,7 @@ class ForgottenState:
         tell what they hold themselves; here their modules and classes are looked at."""
         self._loaders = ReadLoaders()
         self._first, self._chosen = FirstLooks(), ChosenObjects()
+        self._clocks = clocks()
         self._before: set[str] = set()  # the function's own variables where its steps began first
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
@@ -201,7 +204,9 @@ class ForgottenState:
         other = self._own.keys() - self._before  # variables that no look before the steps has seen
         early, once = self._first.after({k: v for k, v in self._seen.items() if variable_of(k) not in other})
         names = changed(before, self._seen) if before is not None else []
-        self._tell([*early, *names], _CHANGED if tells else "")
+        since, self._clocks = self._clocks, clocks()
+        moved = [name for name in (*early, *names) if not is_time(self._seen[name], since)]
+        self._tell(moved, _CHANGED if tells else "")
         self._tell(once, _ONCE if tells else "")
         if tells:
             self._tell_grown(_tensors(self._tracked))
@@ -366,11 +371,6 @@ def _kept_by(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for key in held.keys() - module._non_persistent_buffers_set:
         if (tensor := held[key]) is not None:
             yield key, tensor
-
-
-def variable_of(name: str) -> str:
-    """The variable that a name begins with."""
-    return re.split(r"[.\[]", name, maxsplit=1)[0]
 
 
 def _held(things: list[Any]) -> list[Any]:

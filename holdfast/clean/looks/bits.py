@@ -19,6 +19,7 @@ import operator
 import os
 import re
 import sys
+import time
 import weakref
 import zlib
 from collections import deque
@@ -55,6 +56,7 @@ _DEALING = (
 """Iterators that hold what they have given last."""
 _TELLING = (Decimal, Fraction, PurePath, Enum, torch.dtype, torch.device)
 """Values that say all of what they are."""
+_CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
 _CACHED = type(functools.cache(len))
 _DRAWING = frozenset(
     {
@@ -318,6 +320,25 @@ def changed(before: dict[str, Hashable], after: dict[str, Hashable]) -> list[str
 def root_of(name: str) -> str:
     """The variable that a name begins with, and the attribute of it: a trainer's `self` holds everything."""
     return _BEGINNING.match(name)[0]  # type: ignore[index]  # it matches every name
+
+
+def variable_of(name: str) -> str:
+    """The variable that a name begins with."""
+    return re.split(r"[.\[]", name, maxsplit=1)[0]
+
+
+def clocks() -> list[float]:
+    """What the clocks show now."""
+    return [clock() for clock in _CLOCKS]
+
+
+def is_time(bits: Hashable, since: list[float]) -> bool:
+    """Whether this is a number that a clock has given since then."""
+    if not isinstance(bits, tuple) or bits[0] not in (int, float):
+        return False
+    number = float(bits[1])
+    values = number, number / 1e9
+    return any(then <= each <= clock() for then, clock in zip(since, _CLOCKS, strict=True) for each in values)
 
 
 class FirstLooks:

@@ -7,6 +7,7 @@ import functools
 import itertools
 import math
 import random
+import time
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -203,6 +204,17 @@ def test_functions_that_are_made_anew_and_numbers_that_stay_are_not_named(
         held.scale, held.nothing, held.mean = scaled(0.5), math.nan, np.float64("nan")
 
     assert told(caplog, step) == ""
+
+
+def test_the_time_of_a_clock_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    meter = SimpleNamespace(at=time.perf_counter(), last=None, began=time.time_ns(), spent=0.0)
+
+    def step() -> None:
+        now = time.perf_counter()
+        meter.spent, meter.at, meter.last, meter.began = now - meter.at, now, time.time(), time.time_ns()
+
+    said = told(caplog, step, steps=4)
+    assert "meter.spent" in said and "meter.at" not in said and "last" not in said and "began" not in said
 
 
 def test_long_collections_of_objects_are_told_by_their_length() -> None:
