@@ -217,7 +217,8 @@ class ForgottenState:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
         try:
-            left = changed(self._seen, self._look(own, beyond=False))
+            look = self._look(own, beyond=False)
+            left = [name for name in changed(self._seen, look) if not is_time(look[name], self._clocks)]
         except Exception as error:  # an object of the script has run code of its own
             self._failed(error)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import logging
 import math
 import random
 import time
@@ -16,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from holdfast.clean.forgotten import ForgottenState
 from holdfast.clean.looks.bits import bits_of
+from holdfast.state.tracked import TrackedState
 from tests.sdk.clean.looks.counted import Mixer, count
 from tests.sdk.clean.test_forgotten import told
 
@@ -215,6 +218,18 @@ def test_the_time_of_a_clock_is_not_named(caplog: pytest.LogCaptureFixture) -> N
 
     said = told(caplog, step, steps=4)
     assert "meter.spent" in said and "meter.at" not in said and "last" not in said and "began" not in said
+
+
+def test_the_time_of_a_clock_is_not_told_when_a_step_breaks(caplog: pytest.LogCaptureFixture) -> None:
+    meter = SimpleNamespace(at=time.perf_counter(), seen=[0])
+    forgotten = ForgottenState(TrackedState())
+    forgotten.entered(lambda: meter, ())
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        forgotten.step_ended()
+        meter.at = time.perf_counter()
+        meter.seen.append(1)
+        forgotten.broken_off()
+    assert "meter.seen" in caplog.text and "meter.at" not in caplog.text
 
 
 def test_long_collections_of_objects_are_told_by_their_length() -> None:
