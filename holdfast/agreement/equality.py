@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from holdfast.agreement.beginnings import Beginnings
     from holdfast.agreement.drawn_alike import Streams
     from holdfast.agreement.snapshot_turns import SnapshotTurns
     from holdfast.ipc.agent_client import AgentClient
@@ -58,20 +59,23 @@ class Equality:
     """Compares one rank's state with its peers'.
 
     `ask_for_room` asks the agent for room for snapshots. `turns`: what the ranks agree on together with each
-    comparison. `streams` gives the streams of samples in use."""
+    comparison. `streams` gives the streams of samples in use. `beginnings`: what the ranks compare of the
+    script when they meet."""
 
     def __init__(
         self,
         state: RankState,
         ask_for_room: Callable[[AgentClient], None],
         turns: SnapshotTurns,
+        *,
         streams: Callable[[], Streams],
+        beginnings: Beginnings,
     ) -> None:
         self._state, self._ask_for_room, self._turns = state, ask_for_room, turns
         self._proof = Proof(state.tracked)
         self._gradients, self._drawn = GradientSums(state), DrawnAlike(state, streams)
         self._check = ReplicaCheck(state, self._proof, self._gradients, self._drawn)
-        self._code = RunningCode(state)
+        self._code, self._beginnings = RunningCode(state), beginnings
         self._columns = 0  # numbers per row: those of the rank that tracks most
         self._first = False  # the next boundary is the generation's first
         self._logged = False  # it was logged that buffers differ
@@ -83,6 +87,7 @@ class Equality:
     def prepare(self) -> None:
         """Do beforehand, while nobody waits for this rank, what `meet` needs of this process alone."""
         self._code.number()
+        self._beginnings.note()
 
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
         """Compare the whole state among the ranks that hold that of `step`.
@@ -94,10 +99,12 @@ class Equality:
         claims = state.tracked.claims
         chosen = [name for name in own if fresh and holds and claims[name].from_rank_0]
         optimizers = len(state.tracked.optimizers)
-        rows = self._gather([len(own), len(chosen), holds, self._differing, self._code.number(), optimizers])
+        numbers = [len(own), len(chosen), holds, self._differing, self._code.number(), optimizers]
+        rows = self._gather([*numbers, *self._beginnings.numbers()])
         self._code.compare([row[4] for row in rows])
         self._apart = set()
         self._gradients.begin(max(row[5] for row in rows))
+        self._beginnings.meet([row[6:] for row in rows])
         self._columns, self._first = max(row[0] for row in rows) * NUMBERS, True
         if most := max(row[1] for row in rows):
             giving.give(state, chosen, most)
@@ -141,6 +148,8 @@ class Equality:
             if state.spacing.due(state.completed):
                 self._gather_with_turns([])
             return None
+        if self._first:
+            self._beginnings.compare()
         self._first = False
         if self._check.on:
             return self._compare_replicas()

@@ -19,19 +19,36 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 import logging
-import re
-import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.clean import loop_locals
-from holdfast.clean.reach import OPEN, around, held_by, hooks_of, is_scripts, reached, variables_of
+from holdfast.clean import loop_locals, running
+from holdfast.clean.looks.bits import (
+    ChosenObjects,
+    FirstLooks,
+    bits_of,
+    changed,
+    clocks,
+    is_time,
+    own_part,
+    root_of,
+    switches,
+    variable_of,
+    which_items,
+)
+from holdfast.clean.looks.reach import (
+    around,
+    hooks_of,
+    is_chosen,
+    modules_of,
+    reached,
+    variables_of,
+    with_held,
+)
 from holdfast.clean.read_loaders import ReadLoaders
-from holdfast.clean.samples import COUNTING, FirstLooks, bits_of, changed, root_of, switches
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
@@ -112,7 +129,8 @@ class ForgottenState:
         """Under a framework, the script's objects that it calls in the steps: models, callbacks, data. Others
         tell what they hold themselves; here their modules and classes are looked at."""
         self._loaders = ReadLoaders()
-        self._first = FirstLooks()
+        self._first, self._chosen = FirstLooks(), ChosenObjects()
+        self._clocks = clocks()
         self._before: set[str] = set()  # the function's own variables where its steps began first
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
@@ -134,14 +152,17 @@ class ForgottenState:
         """The elastic function that was called last."""
         return self.functions[0]
 
-    def begin(self) -> None:
-        """Its loop over steps begins: tell of its variables."""
+    def begin(self, *, joins: bool = False) -> None:
+        """Its loop over steps begins: tell of its variables. `joins`: this process takes a dead rank's place,
+        and the others wait for it."""
         now = _tensors(self._tracked)
         if self._tensors:
             self._tell_grown(now)
         self._tensors = now
         if self._seen is None:
-            self._first.begin(self._looked())
+            look = self._looked(beyond=not joins)
+            if not joins:
+                self._first.begin(look)
             self._before = set(self._own)
         for where, each in self._unkept():
             if each.name not in self._told:
@@ -157,7 +178,7 @@ class ForgottenState:
         A text is read once: that takes milliseconds, for which a recovery should not wait."""
         if not self.functions:
             return
-        frames = _frames_to(self.functions[0])
+        frames = running.frames_to(self.functions[0])
         if not frames and self._unread(self.functions[0], 0):
             yield from ((self.functions[0].__name__, each) for each in loop_locals.unkept(self.functions[0]))
         for frame in frames:
@@ -185,7 +206,9 @@ class ForgottenState:
         other = self._own.keys() - self._before  # variables that no look before the steps has seen
         early, once = self._first.after({k: v for k, v in self._seen.items() if variable_of(k) not in other})
         names = changed(before, self._seen) if before is not None else []
-        self._tell([*early, *names], _CHANGED if tells else "")
+        since, self._clocks = self._clocks, clocks()
+        moved = [name for name in (*early, *names) if not is_time(self._seen[name], since)]
+        self._tell(moved, _CHANGED if tells else "")
         self._tell(once, _ONCE if tells else "")
         if tells:
             self._tell_grown(_tensors(self._tracked))
@@ -196,18 +219,19 @@ class ForgottenState:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
         with self.guarded():
-            left = changed(self._seen, self._look(own))
+            look = self._look(own, beyond=False)
+            left = [name for name in changed(self._seen, look) if not is_time(look[name], self._clocks)]
             self._tell([name for name in left if variable_of(name) not in self._own.keys() - own], _BROKEN)
 
     def lasting(self) -> dict[str, Hashable]:
         """A look at what lasts from one call of the function to the next."""
-        return self._looked({})
+        return self._looked({}, beyond=False)
 
-    def _looked(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
+    def _looked(self, own: dict[str, Any] | None = None, *, beyond: bool) -> dict[str, Hashable]:
         found: dict[str, Hashable] = {}
         if not self.over:
             with self.guarded():
-                found = self._look(own)
+                found = self._look(own, beyond=beyond)
         return found
 
     def excuse(self, names: list[str]) -> None:
@@ -220,14 +244,14 @@ class ForgottenState:
 
     def reachable(self) -> list[Any]:
         """Every object that lasts from one call of the function to the next, or is kept otherwise."""
-        held = held_by([*self._tracked.objects.values(), *self._placed()])
+        held = with_held([*self._tracked.objects.values(), *self._placed()])
         return [*held, *randomness.seeded(), *(each for _, each in reached(self.functions, set()))]
 
     def made(self) -> Iterator[tuple[FrameType, dict[str, Any]]]:
         """The functions that lead to the loop that begins, from the elastic one inwards, and their variables:
         but for those that this loop gives values, and wrappers of tracked modules."""
         kept = _memory(self._tracked)
-        for frame in _frames_to(self.functions[0]) if self.functions else ():
+        for frame in running.frames_to(self.functions[0]) if self.functions else ():
             given = loop_locals.given(frame.f_code, frame.f_lineno, asking=True)
             values = variables_of(frame) if given is not None else {}
             yield (
@@ -258,37 +282,57 @@ class ForgottenState:
             log.warning(_RESHAPED, *shown(new))
         self._tensors |= now
 
-    def _look(self, own: dict[str, Any] | None = None) -> dict[str, Hashable]:
-        """`own`: the variables of the functions that lead to the loop; None: they run."""
-        things = self.things() if self.things is not None else []
-        held = [*held_by([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
-        skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
-        kept = _memory(self._tracked)
-        found: dict[str, Hashable] = switches()
+    def values(self) -> list[tuple[str, Any]]:
+        """What the script's functions can reach before they run, with names, and nothing keeps."""
+        found: list[tuple[str, Any]] = []
+        if not self.over:
+            with self.guarded():
+                kept = _memory(self._tracked)
+                every = self._reached(kept, {}, True)
+                found = [(name, each) for name, each in every if not _is_within(each, kept)]
+        return found
+
+    def _look(self, own: dict[str, Any] | None = None, *, beyond: bool = True) -> dict[str, Hashable]:
+        """`own`: the variables of the functions that lead to the loop; None: they run. `beyond`: enter the
+        modules that functions and classes come from; in a recovery nobody waits for that."""
+        kept, found = _memory(self._tracked), switches()
         for name, thing in self._tracked.objects.items():
             found |= hooks_of(name, thing) if isinstance(thing, torch.nn.Module) else {}
+        if self.things is not None:
+            found |= self._loaders.positions()
+        self._chosen.look()
+        for name, value in self._reached(kept, own, beyond):
+            bits = bits_of(value, kept)
+            if bits is None and is_chosen(type(value)):
+                bits = self._chosen.bits_of(value)
+            if bits is not None:
+                found.setdefault(name, (bits, items) if (items := which_items(value)) else bits)
+        return found
+
+    def _reached(
+        self, kept: Container[int], own: dict[str, Any] | None, beyond: bool
+    ) -> Iterator[tuple[str, Any]]:
+        things = self.things() if self.things is not None else []
+        held = [*with_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
+        skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         shared: dict[str, Any] = {}
         if self.things is not None:
             shared = around(things)
-            found |= self._loaders.positions()
+            skipped |= {id(vars(each)) for each in modules_of(things)}
         variables = shared | (self._lasting(kept) if own is None else own)
         copied = self._copied()
-        seen = reached((), {id(each) for each in randomness.seeded()}, copied)
+        yield from reached((), {id(each) for each in randomness.seeded()}, copied)
         skipped |= {id(each) for each in copied.values()}
-        for name, value in itertools.chain(seen, reached(self.functions, skipped, variables)):
-            bits = bits_of(value, kept)
-            if bits is not None:
-                found.setdefault(name, bits)
-        return found
+        yield from reached(self.functions, skipped, variables, modules=beyond)
 
     def _lasting(self, kept: Container[int]) -> dict[str, Any]:
         """Variables of the functions that run, which are the same as at the last look. Wrappers of tracked
         modules are left out."""
         tracked = {id(each) for each in self._tracked.objects.values()}
-        steady, local = _variables_of(self.functions[0]) if self.functions else ({}, {})
+        steady, local = running.variables_around(self.functions[0]) if self.functions else ({}, {})
         before, self._local = self._local, {name: weakref.ref(each) for name, each in local.items()}
         steady |= {name: each for name, each in local.items() if name not in before or before[name]() is each}
-        self._own = {name: _reference(each) for name, each in steady.items()}
+        self._own = {name: running.reference(each) for name, each in steady.items()}
         return {
             name: each
             for name, each in steady.items()
@@ -305,42 +349,10 @@ class ForgottenState:
                 log.warning(said, *shown(which))
 
 
-def _frames_to(function: Any) -> list[FrameType]:
-    """The script's functions that run, from this elastic function inwards; [] if it is not the script's, or
-    does not run."""
-    found: list[FrameType] = []
-    frame, code = sys._getframe(), getattr(function, "__code__", None)
-    while frame is not None:
-        if is_scripts(frame.f_globals.get("__name__", "")):
-            found.append(frame)
-        if frame.f_code is code:
-            return found[::-1] if is_scripts(function.__module__) else []
-        frame = frame.f_back  # type: ignore[assignment]
-    return []
-
-
-def _variables_of(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The variables of these functions while they run: those that their loops give no value; and of the
-    others, modules and objects of the script's classes."""
-    steady: dict[str, Any] = {}
-    local: dict[str, Any] = {}
-    for frame in _frames_to(function):
-        values, given = variables_of(frame), loop_locals.given(frame.f_code, frame.f_lineno)
-        for name, each in values.items():
-            if given is not None and name not in given:
-                steady[name] = each
-            elif _is_of_script(type(each)):
-                local[name] = each
-    return steady, local
-
-
-def _is_of_script(kind: type[Any]) -> bool:
-    held = issubclass(kind, (torch.nn.Module, *OPEN, *COUNTING)) or is_scripts(kind.__module__)
-    return held and getattr(kind, "__weakrefoffset__", 0) > 0 and not issubclass(kind, type)
-
-
-def _reference(thing: Any) -> weakref.ref[Any] | None:
-    return weakref.ref(thing) if getattr(type(thing), "__weakrefoffset__", 0) > 0 else None
+def _is_within(value: Any, kept: Container[int]) -> bool:
+    """Whether it is a tensor in memory that is tracked."""
+    part = own_part(value) if isinstance(value, torch.Tensor) else None
+    return part is not None and modes.storage(part) in kept
 
 
 def _is_kept(thing: Any, kept: Container[int]) -> bool:
@@ -367,11 +379,6 @@ def _kept_by(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     for key in held.keys() - module._non_persistent_buffers_set:
         if (tensor := held[key]) is not None:
             yield key, tensor
-
-
-def variable_of(name: str) -> str:
-    """The variable that a name begins with."""
-    return re.split(r"[.\[]", name, maxsplit=1)[0]
 
 
 def _options(tracked: TrackedState) -> Iterator[Any]:

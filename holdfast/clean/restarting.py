@@ -15,7 +15,15 @@ from pathlib import Path
 from types import CodeType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clean.reach import ASKING, asks_session, is_scripts, is_sessions, variables_of, variables_seen
+from holdfast.clean.looks.others import is_loader, is_restarting
+from holdfast.clean.looks.reach import (
+    ASKING,
+    asks_session,
+    is_scripts,
+    is_sessions,
+    variables_of,
+    variables_seen,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -95,7 +103,7 @@ def _is_placed(value: Any) -> bool:
     if kind.__module__.startswith("holdfast."):
         return True
     if not is_scripts(kind.__module__):
-        return _is_loader(value) and not is_restarting(value)
+        return is_loader(value) and not is_restarting(value)
     own = (part for each in kind.__mro__ if is_scripts(each.__module__) for part in vars(each).values())
     held = vars(value).values() if kind is not value and hasattr(value, "__dict__") else ()
     asking = any(_is_placed(each) for each in own if isinstance(each, FunctionType))
@@ -132,19 +140,6 @@ def _values(given: ast.expr, values: Mapping[str, Any]) -> Iterator[Any]:
                 bases.add(id(each.value))
         elif isinstance(each, ast.Name) and id(each) not in bases:
             yield values.get(each.id)
-
-
-def is_restarting(value: Any) -> bool:
-    """Whether this is a DataLoader of torch's, or an iterator of one, that the session knows nothing of."""
-    if not _is_loader(value):
-        return False
-    sampler = getattr(value, "batch_sampler", None) or getattr(value, "_index_sampler", None)
-    return not type(sampler).__module__.startswith("holdfast.")
-
-
-def _is_loader(value: Any) -> bool:
-    kinds = [kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("torch.utils.data")]
-    return bool({"DataLoader", "_BaseDataLoaderIter"} & set(kinds))
 
 
 def _names(tree: ast.AST) -> set[str]:

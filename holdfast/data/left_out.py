@@ -14,7 +14,7 @@ from collections import deque
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clean.reach import reached
+from holdfast.clean.looks.reach import reached
 from holdfast.data.own_generators import OwnGenerators
 
 if TYPE_CHECKING:

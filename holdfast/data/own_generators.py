@@ -16,7 +16,7 @@ import zlib
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clean.reach import reached
+from holdfast.clean.looks.reach import reached
 from holdfast.state import randomness
 
 if TYPE_CHECKING:

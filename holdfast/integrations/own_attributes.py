@@ -2,7 +2,8 @@
 
 Theory of operation. What a class of a framework stores in its instances is found in the code of its
 methods; every other attribute is the script's. A mark of each one is taken now and then: a number,
-a text, the end of a collection, the state of a random generator, some tensors of a module. An attribute whose
+a text, the end of a collection, the state of a random generator, some tensors of a module, which function
+or class it is. An attribute whose
 mark has changed is named once, in a warning."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import itertools
 import logging
 import sys
 import types
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from holdfast.clean.reach import numbers_of
+from holdfast.clean.looks.bits import bits_of
+from holdfast.clean.looks.reach import numbers_of, reached
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ _FRAMEWORKS = frozenset(
 _ENDS, _BYTES, _DEPTH = 16, 512, 2
 """How much of a collection or an array makes its mark, and how deep objects in attributes are looked into."""
 _LOOKS = 3
+_CALLED = (type, types.FunctionType, types.BuiltinFunctionType)
 _BY_NAME = frozenset({"setattr", "__setattr__", "__dict__", "vars"})
 """How code sets an attribute whose name is a text."""
 _TOLD = (
@@ -93,6 +97,8 @@ def _watched(owner: Any) -> Iterator[tuple[str, Any]]:
     yield from attributes_of(owner)
     if isinstance(owner, torch.nn.Module) and type(owner).__module__.startswith("torch.nn."):
         yield from numbers_of(owner)
+    elif isinstance(owner, torch.nn.Module) and not is_framework(type(owner)):
+        yield from ((name, type(each)) for name, each in owner._modules.items())
 
 
 def is_framework(kind: Any) -> bool:
@@ -171,7 +177,12 @@ def _mark_of_tensor(tensor: torch.Tensor, kept: frozenset[int]) -> str:
 
 
 def _mark_of_object(value: Any, depth: int, kept: frozenset[int], seeded: bool) -> str:
-    if not depth or isinstance(value, type) or any(map(is_framework, type(value).__mro__)):
+    if type(value) is types.MethodType or (type(value) is types.FunctionType and is_framework(value)):
+        return ""  # a `forward` that a framework has replaced, and put back
+    if isinstance(value, _CALLED) or not hasattr(value, "__dict__"):
+        held = itertools.islice(reached((), (), {"": [value]}), _ENDS)
+        return " ".join(repr(bits_of(each, kept)) for _, each in held)
+    if not depth or any(map(is_framework, type(value).__mro__)):
         return ""
     parts = getattr(value, "__dict__", {}).items()
     return " ".join(f"{name}={_mark(each, depth - 1, kept, seeded)}" for name, each in parts)

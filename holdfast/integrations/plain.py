@@ -16,7 +16,7 @@ from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _TENSOR, _DEQUE, _DEFAULTS, _SET = (f"holdfast {kind}" for kind in ("tensor", "deque", "defaults", "set"))
 _FACTORIES: dict[str, Callable[[], Any] | None] = {
@@ -27,6 +27,8 @@ _FACTORIES: dict[str, Callable[[], Any] | None] = {
 _FACTORY_NAMES = {kind: name for name, kind in _FACTORIES.items()}
 _SHRINKS_MAX = 32
 """How much smaller tensors may become by compression, to be worth an attempt."""
+_OTHERS = ""
+"""In place of an attribute's name: the names of those that are not kept."""
 _MAPPINGS = (dict, OrderedDict, Counter)
 """Those that `dumps` keeps. A Counter that is made of pairs counts them: each is made of a dict."""
 
@@ -94,6 +96,21 @@ def copied(value: Any) -> Any:
     if type(value) is defaultdict:
         return defaultdict(value.default_factory, {key: copied(item) for key, item in value.items()})
     return copy.deepcopy(value)
+
+
+def captured(kept: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The attributes of an object that are kept, and of all its `names` those of the others."""
+    others = [name for name in names if name not in kept]
+    return {**kept, _OTHERS: others} if others else kept
+
+
+def put_back(owner: Any, found: dict[str, Any], present: Iterable[str]) -> None:
+    """Make attributes of an object what `captured` has found. Of those that are `present` here and could be
+    kept, the ones that were not there are removed; what was there and could not be kept stays."""
+    for name in {*present} - found.keys() - {*found.get(_OTHERS, ())}:
+        delattr(owner, name)
+    for name in found.keys() - {_OTHERS}:
+        put(owner, name, found[name])
 
 
 def put(owner: Any, name: str, value: Any) -> None:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as torch_optimizer
 
 from holdfast.clean import optimizer_states
-from holdfast.clean.reach import is_scripts
+from holdfast.clean.looks.reach import is_scripts
 from holdfast.errors import SessionError
 from holdfast.groups import torch_texts
 from holdfast.state import modes

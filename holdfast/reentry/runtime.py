@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.agreement.beginnings import Beginnings
 from holdfast.agreement.collectives import CollectiveProof
 from holdfast.agreement.equality import Equality
 from holdfast.agreement.generators import Generators
@@ -92,7 +93,6 @@ class Runtime:
         ask_for_room = functools.partial(snapshotting.ask_for_room, state)
         self.turns = SnapshotTurns(state)
         self.streams = SampleStreams(state, data_change)
-        self.equality = Equality(state, ask_for_room, self.turns, self.streams.in_use)
         state.tracked.contract = self.streams.text
         self.replay = StepReplay(state, self.streams)
         self.anomalies = NumericAnomalies(state)
@@ -111,6 +111,10 @@ class Runtime:
         self.after_step = AfterStep(state)
         self.forgotten = ForgottenState(
             state.tracked, self.streams.placed, functools.partial(self.streams.from_script, "has_workers")
+        )
+        beginnings = Beginnings(state, self.forgotten.values)
+        self.equality = Equality(
+            state, ask_for_room, self.turns, streams=self.streams.in_use, beginnings=beginnings
         )
         self.again = CalledAgain(state, self.forgotten)
         self.formations = FormationCallbacks(state)

@@ -50,7 +50,7 @@ class StepLoop:
             seeded=self._seed is not None, left=self.left(), first=first, tells=self._tells
         )
         if self._tells:
-            self._runtime.forgotten.begin()
+            self._runtime.forgotten.begin(joins=self._runtime.state.entry.first >= 0)
 
     @property
     def _tells(self) -> bool:

@@ -111,3 +111,19 @@ def test_large_attributes_and_other_things_than_plain_data_are_not_kept() -> Non
     assert not keeps([0.0] * 3000)
     assert not keeps("a" * 20_000)
     assert not keeps(Counting())
+
+
+def test_an_attribute_that_is_not_kept_stays_as_a_late_process_makes_it() -> None:
+    dead, late = Counting(), Counting()
+    state, taken = own_state(dead), own_state(late)
+    dead.losses, dead.calls = [0.5] * 5000, object()  # type: ignore[assignment]
+    taken.rows = [state.capture()]
+    taken.entered(0)
+    assert (late.losses, late.calls) == ([0.5], 0)
+
+
+def test_a_number_of_a_data_set_is_not_kept() -> None:
+    callback, data = Counting(), Counting()
+    state = own_state(callback)
+    assert state.is_kept(callback, "calls", 1) and not state.is_kept(data, "calls", 1)
+    assert not state.is_kept(callback, "model", callback.model)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ast
 import logging
-import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -24,8 +23,9 @@ import torch
 from holdfast.clean import loop_locals, restarting
 from holdfast.clean.again.registered import Registered
 from holdfast.clean.forgotten import shown
-from holdfast.clean.reach import PLAIN, reached
-from holdfast.clean.samples import VALUES, bits_of, changed, own_part, root_of
+from holdfast.clean.looks.bits import bits_of, changed, clocks, is_time, own_part, root_of
+from holdfast.clean.looks.reach import PLAIN, reached
+from holdfast.clean.samples import VALUES
 from holdfast.state import modes
 from holdfast.state.randomness import GeneratorsAtStart
 
@@ -41,7 +41,6 @@ _PLACES = frozenset({"step", "data_step", "generation", "rank", "world_size", "l
 _FIRST, _APART, _KEPT = 2, 16, 4
 """The first loops over steps of a function are looked at; later ones, if so many steps lie between; and so
 many of them are remembered."""
-_CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
 _OTHER = (
     "%s was called again after a failure, and what it makes before its steps is not what it was: %s%s. If "
     "the steps depend on it, the training comes out differently. Make it before the function is called, "
@@ -114,7 +113,7 @@ class CalledAgain:
                 self._random = self._random_after
             self._random.restore()
         self._registered.called()
-        self._clocks = [clock() for clock in _CLOCKS]
+        self._clocks = clocks()
         self._lasting = self._forgotten.lasting() if self._times and self._looks else None
         if not self._looks and not self._times:
             with self._forgotten.guarded():
@@ -209,7 +208,7 @@ class CalledAgain:
             self._tell(_COPIED, list(_copies(own, _weights(self._state.tracked.modules), kept)))
         before, self._lasting = self._lasting or {}, None
         after = self._forgotten.lasting() if before else {}
-        twice = [name for name in changed(before, after) if not _is_time(after[name], self._clocks)]
+        twice = [name for name in changed(before, after) if not is_time(after[name], self._clocks)]
         if self._times > 1:
             self._forgotten.excuse(twice)
         now = {name: bits for name, each in own.items() if (bits := _bits(each, kept)) is not None}
@@ -278,15 +277,6 @@ def _follows(value: ast.expr, known: Container[str]) -> bool:
         if called.removesuffix("_ns") in loop_locals.CLOCKS:
             return True
     return False
-
-
-def _is_time(bits: Hashable, since: list[float]) -> bool:
-    """Whether this is a number that a clock has given since then."""
-    if not isinstance(bits, tuple) or bits[0] not in (int, float):
-        return False
-    number = float(bits[1])
-    values = number, number / 1e9
-    return any(then <= each <= clock() for then, clock in zip(since, _CLOCKS, strict=True) for each in values)
 
 
 def _bits(value: Any, kept: Container[int]) -> Hashable:

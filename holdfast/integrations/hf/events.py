@@ -6,12 +6,11 @@ import copy
 import json
 from typing import TYPE_CHECKING, Any
 
-import torch
 from transformers.trainer_callback import CallbackHandler, ExportableState
 
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
-from holdfast.integrations.hf.own_state import OwnState, TrainerSettings, called_by, keeps
+from holdfast.integrations.hf.own_state import OwnState, TrainerSettings, called_by
 from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
 from holdfast.integrations.placed import own_data
@@ -34,10 +33,6 @@ _KEEP = (
     "If the training depends on it, make it a small attribute of plain data (numbers, texts, lists) of your "
     "callback or Trainer, or a buffer of the model"
 )
-
-
-def _keeps(owner: Any, _name: str, value: Any) -> bool:
-    return not isinstance(owner, torch.nn.Module) and keeps(value)
 
 
 class OnceHandler(CallbackHandler):
@@ -114,9 +109,9 @@ class OnceHandler(CallbackHandler):
         self.states.look(event)
         if not self._trainer.session.rank:
             if event in _LOOKS:
-                self._own.look(self._owners(), _keeps, [self._trainer.model], self._data())
+                self._own.look(self._owners(), self.own.is_kept, [self._trainer.model], self._data())
             elif event == "on_step_end":
-                self._own.step_ended(self._owners(), _keeps, [self._trainer.model], self._data())
+                self._own.step_ended(self._owners(), self.own.is_kept, [self._trainer.model], self._data())
         return control
 
     def _owners(self) -> list[Any]:

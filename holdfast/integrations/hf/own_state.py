@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from holdfast.clean.reach import is_scripts
+from holdfast.clean.looks.reach import is_scripts
 from holdfast.integrations import plain
 from holdfast.integrations.changed_settings import Changed, ChangedSettings
 from holdfast.integrations.hf import refusals
@@ -74,13 +74,17 @@ class OwnState:
         """The script's own ones among the objects."""
         return [each for each in self._found() if not is_framework(type(each))]
 
+    def is_kept(self, owner: Any, _name: str, value: Any) -> bool:
+        """Whether this attribute is kept. Those of other objects (modules, data sets) are not."""
+        return any(owner is each for each in self._found()) and keeps(value)
+
     def says(self) -> bool:
         """Whether there is anything to keep."""
         return bool(self.owners()) or any(self.settings.capture())
 
     def capture(self) -> str:
         """The attributes and settings as they are."""
-        own = [_kept(each) for each in self.owners()]
+        own = [plain.captured(_kept(each), dict(attributes_of(each))) for each in self.owners()]
         return plain.dumps([*own, *self.settings.capture()], "attributes").decode()
 
     def apply(self, text: str) -> None:
@@ -88,10 +92,7 @@ class OwnState:
         owners, kept = self.owners(), plain.loads(text.encode())
         self.settings.apply(kept[len(owners) :])
         for owner, values in zip(owners, kept, strict=False):
-            for name in _kept(owner).keys() - values.keys():
-                delattr(owner, name)
-            for name, value in values.items():
-                plain.put(owner, name, value)
+            plain.put_back(owner, values, _kept(owner))
 
     def of_ranks(self, session: Any) -> list[str]:
         """Those of all ranks, which call it together."""

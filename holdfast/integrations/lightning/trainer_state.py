@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loops.loop import _Loop
 
 from holdfast.integrations.lightning import results
-from holdfast.integrations.plain import copied, is_plain, put
+from holdfast.integrations.plain import captured, copied, is_plain, put_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,17 +84,15 @@ def apply(trainer: Any, kept: dict[str, Any]) -> None:
 
 
 def attributes(trainer: Any) -> list[dict[str, Any]]:
-    """The public plain attributes of the script's own objects. They are no copies."""
-    return [_attributes(each) for each in _owners(trainer)]
+    """The public plain attributes of the script's own objects, with the names of their others. They are no
+    copies."""
+    return [captured(_attributes(each), dict(_public(each))) for each in _owners(trainer)]
 
 
 def set_attributes(trainer: Any, kept: list[dict[str, Any]]) -> None:
     """Make those attributes what they were."""
     for owner, values in zip(_owners(trainer), kept, strict=True):
-        for key in _attributes(owner).keys() - values.keys():
-            delattr(owner, key)
-        for key, value in values.items():
-            put(owner, key, value)
+        put_back(owner, values, _attributes(owner))
 
 
 def settings_of(trainer: Any) -> list[Any]:

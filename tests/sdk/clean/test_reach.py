@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 
 from holdfast import Session
-from holdfast.clean.reach import reached
+from holdfast.clean.looks.reach import reached
 from tests.sdk.clean.test_forgotten import told
 
 if TYPE_CHECKING:

@@ -208,3 +208,11 @@ def test_only_files_that_no_earlier_step_has_written_are_removed() -> None:
     assert survivor.go_back(7, [*survivor.written, (3, "early.ckpt")]) == ["best.ckpt"]
     assert survivor.written == [(3, "early.ckpt"), (3, "last.ckpt")]
     assert survivor.go_back(0, []) == ["early.ckpt", "last.ckpt"]
+
+
+def test_an_attribute_that_could_not_be_kept_stays_and_one_that_was_not_there_goes() -> None:
+    dead = plain.captured({"calls": 3}, ["calls", "norms"])
+    late = SimpleNamespace(calls=0, norms=[], extra=1)
+    plain.put_back(late, plain.loads(plain.dumps(dead, "attributes")), ["calls", "norms", "extra"])
+    assert vars(late) == {"calls": 3, "norms": []}
+    assert plain.captured({"calls": 3}, ["calls"]) == {"calls": 3}

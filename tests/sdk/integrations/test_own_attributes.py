@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import random
 from collections import deque
@@ -177,3 +178,32 @@ def test_an_attribute_with_the_name_of_a_method_that_a_framework_calls_is_the_sc
     module = Averaging()
     module.to(torch.float64).train()
     assert dict(attributes_of(module)) == {"add": 0, "numel": 0, "append": 0}
+
+
+class Switching(torch.nn.Module):
+    """A module of a script that changes what it calls, and reads on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loss, self.scale = torch.nn.MSELoss(), half
+        self.rates, self.same = itertools.cycle([1, 2, 3]), itertools.cycle([1, 2])
+
+
+def half(loss: float) -> float:
+    return loss / 2
+
+
+def test_functions_iterators_and_parts_of_a_module_that_change_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    attributes, module = OwnAttributes("Lightning", ""), Switching()
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        attributes.look([module])
+        module.loss, module.scale = torch.nn.L1Loss(), float  # type: ignore[assignment]
+        next(module.rates)
+        attributes.look([module])
+        for forward in (torch.nn.functional.relu, torch.nn.Module.forward.__get__(module)):
+            module.forward = forward  # as frameworks replace it, and put it back
+            attributes.look([module])
+    named = {record.getMessage().split()[1] for record in caplog.records}
+    assert named == {"Switching.loss", "Switching.scale", "Switching.rates"}

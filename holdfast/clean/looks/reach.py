@@ -1,18 +1,15 @@
 """List what the code of a script can reach and change: its variables, and the attributes of its own objects.
 
 Only what the script itself has written is entered: its functions, its modules, objects of its classes, and
-plain containers; and what it has put into data sets and samplers of torch's, queues, and the session's
-loaders. What else torch, other packages and the standard library keep within their objects is theirs."""
+plain containers; and what it has put into objects of others, as far as that is known (`others`). What else
+torch, other packages and the standard library keep within their objects is theirs."""
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import dis
 import functools
-import gc
 import inspect
-import itertools
 import queue
 import sys
 import sysconfig
@@ -24,6 +21,7 @@ from types import (
     CodeType,
     FunctionType,
     GeneratorType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
@@ -32,37 +30,30 @@ from types import (
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+
+from holdfast.clean.looks import others
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from types import FrameType
 
 OBJECTS_MAX = 20_000
 """Objects that are entered at most. What lies behind them is not looked at."""
 ITEMS_MAX = 64
-"""Items of one container that are entered at most, from its beginning."""
-_FOREIGN = (str(Path(__file__).parents[1]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
+"""Items of one container that are entered at most."""
+_FOREIGN = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
 OPEN = (SimpleNamespace, Namespace, queue.Queue, threading.local)
 """Classes of the standard library that hold what a script puts there."""
-_READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle, itertools.chain)
-_READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
-_READING += (
-    itertools.pairwise,
-    itertools.takewhile,
-    itertools.dropwhile,
-    type(csv.reader(())),
-    csv.DictReader,
-)
-"""Iterators that read others: those know where they are."""
 ASKING = frozenset({"steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})
 """Attributes by which code asks the session where it is."""
 _FACTS = frozenset({"rank", "world_size", "layout", "device", "generation"})
 """Attributes of the session that do not change from step to step."""
 _PLACES = frozenset({"step", "data_step"})
 """Attributes that tell where the session is; an object of the script may count its own."""
+_OF_CLASSES = (MemberDescriptorType, GetSetDescriptorType, property, classmethod, staticmethod)
+"""What classes hold besides functions and values."""
 _TAKING = ("LOAD_ATTR", "LOAD_METHOD")
 _BASES = (torch.nn.Module, torch.optim.Optimizer)
 
@@ -73,34 +64,67 @@ def reached(
     variables: Mapping[str, Any] | None = None,
     *,
     foreign: bool = False,
+    modules: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """Yield each value that these functions or objects can reach, with its name in the script: containers
-    before what is in them, each object once.
+    before what is in them, each object once; functions, networks and objects of the script in each place.
 
     `skipped`: the ids of objects that are not entered. `variables`: others that are, by their names.
-    `foreign`: enter what others have written, too."""
+    `foreign`: enter what others have written, too. `modules`: enter the variables of the modules that
+    functions, classes and objects are from."""
     seen = set(skipped)
     pending: deque[tuple[str, Any]] = deque((variables or {}).items())
     for root in roots:
-        pending += (("", root), *_variables(getattr(root, "__globals__", {})))
+        names = getattr(root, "__globals__", {})
+        pending += (("", root), *_variables(names))
+        seen.add(id(names))
     while pending and len(seen) < OBJECTS_MAX:
         name, value = pending.popleft()
-        if id(value) in seen and type(value) not in PLAIN:
+        known = id(value) in seen and type(value) not in PLAIN
+        if name and (not known or is_chosen(type(value))):
+            yield name, value
+        if known:
             continue
         seen.add(id(value))
-        if name:
-            yield name, value
-        pending.extend(_within(name, value, foreign=foreign))
+        pending.extend(_within(name, value, foreign=foreign) if type(value) not in PLAIN else ())
+        names = _module_of(value) if modules else {}
+        if names and id(names) not in seen:
+            seen.add(id(names))
+            short = names["__name__"].rpartition(".")[2]
+            pending.extend((f"{short}.{each}", item) for each, item in _variables(names))
+
+
+def is_chosen(kind: type[Any]) -> bool:
+    """Whether a script may hold one of several such objects, and choose another one."""
+    return kind is FunctionType or issubclass(kind, (type, *_BASES)) or is_scripts(kind.__module__)
+
+
+def _module_of(value: Any) -> dict[str, Any]:
+    """The variables of the module of the script that this function, class or object is from; {}: none is."""
+    kind = type(value)
+    if kind is ModuleType:
+        names = vars(value)
+    elif kind is FunctionType:
+        names = value.__globals__
+    else:
+        of_class = value if issubclass(kind, type) else kind
+        names = vars(sys.modules[of_class.__module__]) if of_class.__module__ in sys.modules else {}
+    return names if is_scripts(names.get("__name__", "")) else {}
+
+
+def modules_of(things: Iterable[Any]) -> list[ModuleType]:
+    """The script that was started, and the modules that these objects are from, as far as they are loaded."""
+    names = dict.fromkeys(["__main__", *(str(getattr(each, "__module__", "")) for each in things)])
+    return [sys.modules[name] for name in names if name in sys.modules]
 
 
 def around(things: Iterable[Any]) -> dict[str, Any]:
     """What the code of these objects of a script, and the script that was started, share: the variables of
     their modules, their classes, and what a framework's objects were given to call."""
     every = list(things)
-    modules = dict.fromkeys(["__main__", *(str(getattr(each, "__module__", "")) for each in every)])
     found: dict[str, Any] = {}
-    for name in modules:
-        found |= dict(_variables(vars(sys.modules[name]))) if name in sys.modules else {}
+    for module in modules_of(every):
+        found |= dict(_variables(vars(module)))
     for each in every:
         found.setdefault(type(each).__name__, type(each))
         own = getattr(each, "__dict__", {}).items()
@@ -128,7 +152,19 @@ def _is_scripts(file: str) -> bool:
 
 def _variables(names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     if is_scripts(names.get("__name__", "")):
-        yield from ((name, value) for name, value in list(names.items()) if not name.startswith("__"))
+        held = ((name, value) for name, value in list(names.items()) if not name.startswith("__"))
+        yield from ((name, value) for name, value in held if not _holds_nothing(name, value, names))
+
+
+def _holds_nothing(name: str, value: Any, names: Mapping[str, Any] | None = None) -> bool:
+    """Whether this is a function by its own name that keeps nothing, as most are. `names`: the variables of
+    its module; one of another module leads there."""
+    if type(value) is not FunctionType or value.__name__ != name:
+        return False
+    if value.__defaults__ or value.__kwdefaults__ or value.__dict__:
+        return False
+    closes_over = value.__closure__ is not None and value.__code__.co_freevars != ("__class__",)
+    return not closes_over and (names is None or value.__globals__ is names)
 
 
 def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]]:
@@ -141,15 +177,15 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     elif kind is MethodType:
         yield name or "self", value.__self__
     elif kind is functools.partial:
-        yield from ((name, each) for each in (value.func, value.args, value.keywords))
+        parts = ("func", value.func), ("args", value.args), ("keywords", value.keywords)
+        yield from ((f"{name}.{each}", item) for each, item in parts)
     elif kind is ModuleType:
         yield from ((f"{name}.{each}", item) for each, item in _variables(vars(value)))
     elif issubclass(kind, dict):
-        items = itertools.islice(dict.copy(value).items(), ITEMS_MAX)
-        yield from ((f"{name}[{_key(key, at)}]", item) for at, (key, item) in enumerate(items))
+        items = _some(list(dict.copy(value).items()))
+        yield from ((f"{name}[{_key(key, at)}]", item) for at, (key, item) in items)
     elif issubclass(kind, list | tuple | deque):
-        items = itertools.islice(tuple(value), ITEMS_MAX)
-        yield from ((f"{name}[{at}]", item) for at, item in enumerate(items))
+        yield from ((f"{name}[{at}]", item) for at, item in _some(tuple(value)))
     elif issubclass(kind, torch.nn.Module):
         yield from _of_module(name, value)
     elif issubclass(kind, torch.Tensor):
@@ -159,23 +195,18 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
     elif foreign or issubclass(kind, OPEN) or is_scripts(kind.__module__):
         yield from _attributes(name, value)
     else:
-        yield from _given_to_others(name, value)
+        yield from others.held_by(name, value)
 
 
-def _given_to_others(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a script has put into an object whose class it has not written."""
-    kind = type(value)
-    if kind in _READING:
-        yield from ((name, each) for each in gc.get_referents(value))
-    elif issubclass(kind, DataLoader):
-        yield f"{name}.dataset", value.dataset
-    elif issubclass(kind, Dataset | Sampler) and kind.__module__.startswith("torch.utils.data."):
-        yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in PLAIN)
-    elif kind.__module__ == "holdfast.session":
-        own = ((key, item) for key, item in vars(value).items() if not key.startswith("_"))
-        yield from ((f"{name}.{key}", item) for key, item in own)
-    elif kind.__module__.startswith("holdfast.data."):
-        yield from getattr(value, "from_script", dict)().items()
+def _some(items: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Items of a collection with their places: of a long one some at both ends, and others spread over it."""
+    count = len(items)
+    if count <= ITEMS_MAX:
+        yield from enumerate(items)
+        return
+    ends = ITEMS_MAX // 4
+    places = (*range(ends), *range(ends, count - ends, (count - 2 * ends) // (2 * ends) + 1))
+    yield from ((at, items[at]) for at in (*places, *range(count - ends, count)))
 
 
 def _key(key: Any, at: int) -> str:
@@ -204,7 +235,7 @@ def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:
     """The variables of a generator that is not at its end; of one that asks the session where it is, numbers
     and texts are left out: it is asked again when it is made again."""
     frame = running.gi_frame
-    if frame is not None and is_scripts(frame.f_globals.get("__name__", "")):
+    if frame is not None and not frame.f_code.co_filename.startswith(_FOREIGN[0]):
         variables = variables_of(frame)
         left_out = PLAIN if asks_session(frame.f_code, ChainMap(variables, frame.f_globals)) else ()
         held = ((f"{name}.{each}", value) for each, value in variables.items())
@@ -228,7 +259,7 @@ def variables_seen(function: FunctionType) -> Mapping[str, Any]:
     return ChainMap(found, function.__globals__)
 
 
-def held_by(things: list[Any]) -> list[Any]:
+def with_held(things: list[Any]) -> list[Any]:
     """Tracked objects and what they hold themselves: what of it is kept is a matter of their `state_dict`."""
     inner = [each for thing in things for each in getattr(thing, "__dict__", {}).values()]
     inner += [each for thing in things for each in _told_by(thing)]
@@ -286,7 +317,9 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
 def _of_class(name: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
     """What all objects of a class of the script share."""
     if is_scripts(kind.__module__):
-        yield from ((f"{name}.{key}", item) for key, item in dict(vars(kind)).items() if key[:2] != "__")
+        held = ((key, item) for key, item in dict(vars(kind)).items() if key[:2] != "__")
+        kept = ((key, item) for key, item in held if type(item) not in _OF_CLASSES)
+        yield from ((f"{name}.{key}", item) for key, item in kept if not _holds_nothing(key, item))
 
 
 def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -334,9 +367,11 @@ def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:
 
 def _given_by_class(kind: type[Any]) -> Iterator[tuple[str, Any]]:
     """Numbers and texts that an object has from its class as long as it has none of its own."""
-    names = dict.fromkeys(key for each in kind.__mro__ if is_scripts(each.__module__) for key in vars(each))
-    held = ((key, inspect.getattr_static(kind, key)) for key in names if key[:2] != "__")
-    return ((key, value) for key, value in held if type(value) in PLAIN)
+    held: dict[str, Any] = {}
+    for each in reversed(kind.__mro__):
+        if is_scripts(each.__module__):
+            held |= vars(each)
+    return ((key, value) for key, value in held.items() if type(value) in PLAIN and key[:2] != "__")
 
 
 def _in_slots(name: str, thing: Any, kind: type[Any]) -> Iterator[tuple[str, Any]]:

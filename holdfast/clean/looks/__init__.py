@@ -1,0 +1,1 @@
+"""What tells a value from what it becomes, and what objects of other packages hold of a script."""

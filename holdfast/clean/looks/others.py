@@ -1,0 +1,109 @@
+"""List what objects hold whose classes the script has not written, as far as steps may change it.
+
+What a script has put into them: data sets and samplers of torch's, queues, mappings of the standard library,
+iterators that read others. And, of other packages, what such an object tells about itself: that it has a
+state (`state_dict`), that it is an environment (`reset` and `step`), that it learns (`partial_fit`), or that
+it draws random numbers, by a generator of its own. Everything else in their objects is theirs: caches, bars
+that count, connections."""
+
+from __future__ import annotations
+
+import collections
+import configparser
+import csv
+import functools
+import gc
+import itertools
+import sys
+import weakref
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from holdfast.state import randomness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle, itertools.chain)
+_READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
+_READING += (itertools.pairwise, itertools.takewhile, itertools.dropwhile, itertools.groupby)
+_READING += (itertools.compress, type(itertools.tee(())[0]), type(iter(int, 1)), MappingProxyType)
+_READING += (type(csv.reader(())), csv.DictReader)
+"""Objects that read others: those know where they are."""
+_HOLDING: dict[type[Any], str] = {
+    collections.UserDict: "data",
+    collections.UserList: "data",
+    collections.ChainMap: "maps",
+    weakref.WeakKeyDictionary: "data",
+    weakref.WeakValueDictionary: "data",
+    configparser.ConfigParser: "_sections",
+}
+"""Classes of the standard library, and where their objects hold what they were given."""
+_TELLING = (("state_dict", "load_state_dict"), ("reset", "step"), ("partial_fit",))
+"""Methods by which an object of another package tells that it changes in the steps that use it."""
+_KNOWN = ("torch", "torchmetrics", "accelerate", "lightning", "transformers", "holdfast")
+"""Packages whose objects are kept, or looked at, in other ways."""
+
+
+def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What this object holds, with names."""
+    kind: Any = type(value)
+    if kind in _READING:
+        yield from ((name, each) for each in gc.get_referents(value))
+    elif issubclass(kind, DataLoader):
+        yield f"{name}.dataset", value.dataset
+    elif issubclass(kind, Dataset | Sampler) and kind.__module__.startswith("torch.utils.data."):
+        yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in _PLAIN)
+    elif kind.__module__ == "holdfast.session":
+        own = ((key, item) for key, item in vars(value).items() if not key.startswith("_"))
+        yield from ((f"{name}.{key}", item) for key, item in own)
+    elif kind.__module__.startswith("holdfast.data."):
+        yield from getattr(value, "from_script", dict)().items()
+    elif held := _holding(kind):
+        yield f"{name}.{held}", getattr(value, held, None)
+    elif not kind.__module__.startswith(_KNOWN):
+        yield from _of_package(name, value)
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+def _of_package(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object of another package tells about itself. No code of its own is run."""
+    kind: Any = type(value)
+    try:
+        own = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has none
+        return
+    for key, item in list(own.items()) if type(own) is dict else ():
+        if _tells(kind) or randomness.is_generator(item):
+            yield f"{name}.{key}", item
+
+
+@functools.cache
+def _holding(kind: Any) -> str:
+    return next((key for base, key in _HOLDING.items() if issubclass(kind, base)), "")
+
+
+@functools.cache
+def _tells(kind: Any) -> bool:
+    names = {name for each in kind.__mro__ for name in vars(each)}
+    return kind.__module__.partition(".")[0] not in sys.stdlib_module_names and any(
+        names.issuperset(each) for each in _TELLING
+    )
+
+
+def is_restarting(value: Any) -> bool:
+    """Whether this is a DataLoader of torch's, or an iterator of one, that the session knows nothing of."""
+    if not is_loader(value):
+        return False
+    sampler = getattr(value, "batch_sampler", None) or getattr(value, "_index_sampler", None)
+    return not type(sampler).__module__.startswith("holdfast.")
+
+
+def is_loader(value: Any) -> bool:
+    """Whether this is a DataLoader, or an iterator of one."""
+    kinds = [kind.__name__ for kind in type(value).__mro__ if kind.__module__.startswith("torch.utils.data")]
+    return bool({"DataLoader", "_BaseDataLoaderIter"} & set(kinds))
