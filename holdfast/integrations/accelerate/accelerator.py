@@ -163,6 +163,14 @@ class Accelerator(accelerate.Accelerator):
         for each in objects:
             self._track("registered", each)
 
+    # ------------------------------------------------------------------ the loss
+
+    def backward(self, loss: Any, **kwargs: Any) -> None:
+        """accelerate's; the loss is shown to the operator."""
+        if self._loop is not None:
+            self._loop.loss.add(loss, self.gradient_accumulation_steps)
+        super().backward(loss, **kwargs)
+
     # ------------------------------------------------------------------ loggers and files
 
     def init_trackers(
