@@ -26,7 +26,6 @@ from holdfast.integrations import unkept
 from holdfast.integrations.own_attributes import OwnAttributes
 from holdfast.integrations.placed import seed_evaluation
 from holdfast.integrations.plain import gather
-from holdfast.integrations.step_loss import StepLoss
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 
@@ -110,7 +109,7 @@ class OwnLoop:
         self.watched: list[Any] = []
         self.data: list[Any] = []
         self.counts: LoopCounts | None = None
-        self.loss = StepLoss(session)
+        self.loss = session.runtime.step_loss
         self._memory.attributes = self._memory.attributes or OwnAttributes(what, f"If it matters, {keep}")
         self._batches = (math.inf, math.inf)  # of an epoch, and of all
 

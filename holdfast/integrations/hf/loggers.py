@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from transformers.integrations import integration_utils as reporting
 
 from holdfast.integrations.hf import refusals
-from holdfast.integrations.step_loss import StepLoss
 from holdfast.integrations.trainer_log import TrainerLog
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class HistoryLog:
         for callback in trainer.callback_handler.callbacks:
             if type(callback) in _OTHERS:
                 log.warning(_TOLD, _OTHERS[type(callback)], type(callback).__name__)
-        self._trainer, self._loss = trainer, StepLoss(session)
+        self._trainer, self._loss = trainer, session.runtime.step_loss
         self._log = TrainerLog(session, list(taken.values()))
         self._given = 0  # how many entries of the history
 

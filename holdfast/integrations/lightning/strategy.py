@@ -21,7 +21,6 @@ from holdfast.integrations.lightning.environment import HoldfastEnvironment
 from holdfast.integrations.lightning.evaluation import ElasticEvaluationLoop, ElasticPredictionLoop
 from holdfast.integrations.lightning.exports import Exports
 from holdfast.integrations.lightning.fit_loop import ElasticFitLoop
-from holdfast.integrations.step_loss import StepLoss
 from holdfast.session import Session
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class HoldfastStrategy(DDPStrategy):
         self._apart, self._own_forward = False, None
         self._trained: list[bool] = []
         self.exports, self.loggers, self.resumes = Exports(), None, False
-        self.loss = StepLoss(self.session)
+        self.loss = self.session.runtime.step_loss
         super().__init__(cluster_environment=self._environment, **options)
 
     # ------------------------------------------------------------------ processes and ranks

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
 from holdfast import Session
-from holdfast.integrations.step_loss import StepLoss
 from tests.sdk.integrations.test_step_loss import loss, offered
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.step_loss import StepLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what Lightning finds to say of the machine and the data
 
@@ -24,7 +26,7 @@ def ends(session: Session, step: StepLoss) -> float | None:
 def of_two_batches(trainer: Any) -> float | None:
     """What is shown after a step of two batches, with losses of 1 and 3."""
     session = Session()
-    trainer._loop = SimpleNamespace(loss=StepLoss(session), session=session)
+    trainer._loop = SimpleNamespace(loss=session.runtime.step_loss, session=session)
     for value in (1.0, 3.0):
         trainer._loop.loss.batch()
         trainer.backward(loss(value))

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from holdfast import Session
-from holdfast.integrations.step_loss import StepLoss
 from tests.sdk.integrations.test_own_loop import BATCHES, Training
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def test_of_two_losses_in_a_batch_none_is_shown_from_then_on() -> None:
 
     session, shown = Training().session, of_steps(body)
     assert shown == [0.0, 1.0, None, None, None, None]
-    step = StepLoss(session)
+    step = session.runtime.step_loss
     step.tell(1.0)
     step.tell(None)
     assert session.runtime.reports.take_offer() == (session.generation, 0, None)  # the old one goes
@@ -77,7 +76,7 @@ def test_of_two_losses_in_a_batch_none_is_shown_from_then_on() -> None:
 
 def test_a_broken_step_leaves_nothing_behind() -> None:
     session = Session()
-    step = StepLoss(session)
+    step = session.runtime.step_loss
     step.add(loss(5.0))
     step.begin()
     step.add(loss(2.0))
@@ -87,7 +86,7 @@ def test_a_broken_step_leaves_nothing_behind() -> None:
 
 def test_a_loss_that_the_script_changes_in_place_is_shown_as_it_was() -> None:
     session = Session()
-    step, total = StepLoss(session), loss(2.0)
+    step, total = session.runtime.step_loss, loss(2.0)
     step.add(total)
     total.detach().add_(40.0)
     step.end()
@@ -96,7 +95,7 @@ def test_a_loss_that_the_script_changes_in_place_is_shown_as_it_was() -> None:
 
 def test_an_optimizer_that_asks_again_changes_nothing() -> None:
     session = Session()
-    step = StepLoss(session)
+    step = session.runtime.step_loss
     for value in (3.0, 2.0):
         step.add_first(loss(value), 1)
     step.add_first(None, 1)
@@ -107,7 +106,7 @@ def test_an_optimizer_that_asks_again_changes_nothing() -> None:
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
 def test_what_the_script_reports_stands(first: bool) -> None:
     session = Session()
-    step = StepLoss(session)
+    step = session.runtime.step_loss
     if first:
         session.report(loss=1.0)
     step.tell(2.0)
@@ -121,7 +120,7 @@ def test_what_the_script_reports_stands(first: bool) -> None:
 
 def test_a_loss_that_is_not_finite_is_no_anomaly() -> None:
     session = Session()
-    StepLoss(session).tell(math.nan)
+    session.runtime.step_loss.tell(math.nan)
     assert math.isnan(offered(session) or 0.0)
     assert not session.runtime.state.numeric_anomaly
 
@@ -129,7 +128,7 @@ def test_a_loss_that_is_not_finite_is_no_anomaly() -> None:
 def test_a_watch_of_gradients_gets_it_unless_the_script_gives_one() -> None:
     session, model = Session(), torch.nn.Linear(1, 1)
     session.watch(model)
-    step = StepLoss(session)
+    step = session.runtime.step_loss
     step.tell(2.0)
     assert session.runtime.gradients._loss[1] == 2.0
     session.check(torch.tensor(7.0))
@@ -140,7 +139,7 @@ def test_a_watch_of_gradients_gets_it_unless_the_script_gives_one() -> None:
 def test_reading_waits_until_somebody_asks() -> None:
     """Adding up is not done in the training's thread: on a GPU it would wait."""
     session = Session()
-    step = StepLoss(session)
+    step = session.runtime.step_loss
     for _ in range(3):
         step.batch()
         step.add(loss(1.0), 3)

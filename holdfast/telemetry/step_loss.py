@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from holdfast.session import Session
+    from holdfast.rank_state import RankState
+    from holdfast.telemetry.gradient_watch import GradientWatch
+    from holdfast.telemetry.reporting import Reports
 
 
 class SummedLoss:
@@ -25,10 +27,10 @@ class SummedLoss:
 
 
 class StepLoss:
-    """The loss of the running step, in one process."""
+    """The loss of the running step, in one process. A trainer of `holdfast.integrations` tells it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, state: RankState, reports: Reports, gradients: GradientWatch) -> None:
+        self._state, self._reports, self._gradients = state, reports, gradients
         self._parts: list[torch.Tensor] = []  # one of each batch
         self._whole = 1
         self._new_batch = True
@@ -66,7 +68,6 @@ class StepLoss:
 
     def tell(self, loss: Any) -> None:
         """This is the loss of the running step: rank 0's is shown, a watch has each. None: it is unclear."""
-        runtime = self._session.runtime
-        runtime.gradients.offered_loss(loss)
-        if self._session.rank == 0:
-            runtime.reports.offer(runtime.state.generation, runtime.state.completed, loss)
+        self._gradients.offered_loss(loss)
+        if self._state.rank == 0:
+            self._reports.offer(self._state.generation, self._state.completed, loss)
