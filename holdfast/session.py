@@ -328,7 +328,7 @@ class Session(StepMethods, SampleMethods):
         declaring.count(self._state.times, tokens, flops)
 
     def declare_compute(self, **numbers: Unpack[ComputeNumbers]) -> None:
-        """Say what a token costs, for MFU (docs/diagnosis.md): layers, hidden, sequence; and, where they
+        """Say what a token costs, for MFU (docs/diagnosis/time.md): layers, hidden, sequence; and, where they
         cannot be known, parameters, dtype, peak_flops. Raises SessionError for another name, or an
         impossible number."""
         declaring.declare_compute(self._state.times, numbers)

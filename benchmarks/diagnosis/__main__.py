@@ -1,4 +1,4 @@
-"""`python -m benchmarks.diagnosis --seeds 300`: the table of docs/diagnosis.md.
+"""`python -m benchmarks.diagnosis --seeds 300`: the table of docs/diagnosis/accuracy.md.
 
 With `--spec FILE.yaml` (benchmarks/diagnosis/live/default.yaml): made-up running jobs, judged while they run.
 With `--healthy`: real jobs in which nothing is wrong, and the alarms about them."""

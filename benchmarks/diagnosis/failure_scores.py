@@ -1,6 +1,7 @@
 """Count how often `holdfast doctor --logs` names the right rank, cause, line and restart in made-up logs.
 
-`python -m benchmarks.diagnosis.failure_scores --seeds 30 --first 4000`: the table of docs/diagnosis.md."""
+`python -m benchmarks.diagnosis.failure_scores --seeds 30 --first 4000`: a table of
+docs/diagnosis/accuracy.md."""
 
 from __future__ import annotations
 

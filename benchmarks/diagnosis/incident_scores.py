@@ -1,8 +1,9 @@
 """Count how often the first cause of an incident is named rightly from made-up ends of processes.
 
-`python -m benchmarks.diagnosis.incident_scores --seeds 12 --first 4000`: the table of docs/diagnosis.md. The
-jobs are those of `failure_logs`; each rank's log is cut to what an agent sends, its process ends a moment
-after its last line, by its node's clock, and heartbeats tell the clocks apart."""
+`python -m benchmarks.diagnosis.incident_scores --seeds 12 --first 4000`: the table of
+docs/diagnosis/accuracy.md. The jobs are those of `failure_logs`; each rank's log is cut to what an agent
+sends, its process ends a moment after its last line, by its node's clock, and heartbeats tell the clocks
+apart."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from tests.e2e.standing import submitted
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 TWO_RANKS = ("--nproc-per-node", "2", "--spares", "1")
-PAGES = ("../README.md", "data.md", "tracking.md", "diagnosis.md", "reference/api.md")
+DIAGNOSIS = ("diagnosis/gradients.md", "diagnosis/replicas.md")
+PAGES = ("../README.md", "data.md", "tracking.md", *DIAGNOSIS, "reference/api.md")
 SETUP, LOGGED = "session = Session()\n", "log = StepLog(session, OpenLog)"
 """What only the first block of the recipes has, and only the block that the loggers are put above."""
 

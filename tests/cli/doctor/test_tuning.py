@@ -22,7 +22,7 @@ from tests.analysis.proposals.test_loader import waiting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnosis.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnosis" / "tuning.md"
 FAILURES = 20
 SPENT = failing(40.0, 4.0, 3600.0, 60.0, FAILURES)
 
