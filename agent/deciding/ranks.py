@@ -283,7 +283,7 @@ class Ranks:
 
     def _gradients(self, member: LocalMember, found: Gradients) -> None:
         """Pass on what a rank has measured; nobody here judges it."""
-        member.watches = True
+        member.watches = member.watches or bool(found.parameters or found.trace)
         named = dataclasses.asdict(found)
         rows = tuple(ParameterGradient(**row) for row in named.pop("rows"))
         named |= {each: named[each][:_WORDS_MAX] for each in ("left_out", "origin", "words")}

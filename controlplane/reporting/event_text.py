@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from controlplane.core.records.words import some_of
+from controlplane.core.records.words import in_words, some_of
 from controlplane.reporting import first_cause, repeating
 from controlplane.reporting.quantities import duration, size
 
@@ -95,7 +95,7 @@ def _judged(body: Body) -> Sentence:
     verdict, plan = body["verdict"], body["plan"]
     first, more = verdict["evidence"][:1], len(verdict["evidence"]) - 1
     evidence = f" ({first[0]}{f'; and {more} more' if more > 0 else ''})" if first else ""
-    cause = verdict["cause"].replace("_", " ")
+    cause = in_words(verdict["cause"])
     moment = repeating.moment(verdict["step"])
     what = f"{whom(verdict)} {cause}{moment}{evidence}"
     if verdict["cause"] == "resized":

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from controlplane.core.records.words import in_words
 from controlplane.reporting import first_cause, repeating
 from controlplane.reporting.event_text import EventLevel, headline, sentence_of, whom
 from controlplane.reporting.lines import Line, job_of
@@ -220,7 +221,7 @@ def _title(story: IncidentReport) -> str:
 def happened(story: IncidentReport) -> str:
     """Return in a sentence what failed, and how."""
     verdict = story.verdict
-    cause = CAUSES.get(verdict["cause"], verdict["cause"].replace("_", " "))
+    cause = CAUSES.get(verdict["cause"], in_words(verdict["cause"]))
     moment = repeating.moment(verdict["step"])
     who = "the whole job" if verdict["scope"] == "job" else whom(verdict)
     return f"{who} {cause}{moment}"

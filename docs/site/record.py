@@ -1,7 +1,7 @@
 """Record what `holdfast demo` prints, as docs/site/demo.txt: `python docs/site/record.py`.
 
-Real output of one run, as it stands where no terminal is. Two things are changed: the name of the temporary
-folder is shortened, and lines that only repeat `step 0 of 60` while the job starts are left out."""
+Real output of one run, as it stands where no terminal is. Only the name of the temporary folder is
+shortened."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ _FOLDER = re.compile(r"\S*/holdfast-demo-\w+")
 
 def transcript(output: str) -> str:
     """What is kept of the output, below the command."""
-    lines = [f"$ {' '.join(COMMAND)}"]
-    for line in _FOLDER.sub("/tmp/holdfast-demo-...", output).splitlines():
-        if not (line == lines[-1] and line.endswith("step 0 of 60")):
-            lines.append(line)
-    return "\n".join(lines) + "\n"
+    return f"$ {' '.join(COMMAND)}\n" + _FOLDER.sub("/tmp/holdfast-demo-...", output)
 
 
 def main() -> None:

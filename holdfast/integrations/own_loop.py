@@ -109,6 +109,7 @@ class OwnLoop:
         self.watched: list[Any] = []
         self.data: list[Any] = []
         self.counts: LoopCounts | None = None
+        self.loss = session.runtime.step_loss
         self._memory.attributes = self._memory.attributes or OwnAttributes(what, f"If it matters, {keep}")
         self._batches = (math.inf, math.inf)  # of an epoch, and of all
 
@@ -143,6 +144,7 @@ class OwnLoop:
             if batch is _NO_MORE:
                 return
             self._moved = False
+            self.loss.batch()
             yield batch
             taken += 1
             if self._moved:
@@ -278,6 +280,7 @@ class OwnLoop:
         self.session.begin_step(OPEN_FROM, seed=self.progress.seed)
         self._open, self._moved = True, False
         self._opened.clear()
+        self.loss.begin()
         (each, total), progress = self._batches, self.progress
         done = progress.epoch * each + progress.batch if total < math.inf else 0
         self.session.runtime.training_end.units([(done, total)])
@@ -302,6 +305,7 @@ class OwnLoop:
         progress.logged, progress.counts = self._logged, [row[4:] for row in rows]
         self._open = False
         self._opened.clear()
+        self.loss.end()
         if self._memory.log is None:
             self.session.end_step()
             return

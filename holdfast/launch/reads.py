@@ -44,16 +44,32 @@ def noted() -> Iterator[set[str]]:
 
 
 def watch_writes(values: Mapping[str, str | None], report: Callable[[str], None]) -> None:
-    """Call `report` with the name, once each, of a variable that is set to another value than here."""
-    reported: set[str] = set()
+    """Call `report` with the name, once each, of a variable that is set to another value than here.
 
-    def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in ("os.putenv", "os.unsetenv"):
-            return
-        name = os.fsdecode(arguments[0])
-        value = os.fsdecode(arguments[1]) if event == "os.putenv" else None
-        if name in values and value != values[name] and name not in reported:
+    One that is removed counts when the next module is imported without it: libraries clear all of the
+    environment for a moment and put it back (accelerate does, for each Accelerator)."""
+    reported: set[str] = set()
+    removed: set[str] = set()
+
+    def late(name: str) -> None:
+        if name not in reported:
             reported.add(name)
             report(name)
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import" and removed:
+            gone = [name for name in removed if name not in os.environ]
+            removed.clear()
+            for name in gone:
+                late(name)
+        elif event == "os.putenv":
+            name, value = map(os.fsdecode, arguments)
+            removed.discard(name)
+            if name in values and value != values[name]:
+                late(name)
+        elif event == "os.unsetenv":
+            name = os.fsdecode(arguments[0])
+            if values.get(name) is not None:
+                removed.add(name)
 
     sys.addaudithook(hook)

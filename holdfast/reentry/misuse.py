@@ -57,6 +57,8 @@ _PLAIN = (
 )
 _LOOKED_FOR_PLAIN = 2
 """The step of a process after which plain wrappers are looked for: not its first, which others wait for."""
+_EARLY_MAX = 2
+"""How often tracked optimizers may step in a function before it uses steps or restore."""
 log = logging.getLogger("holdfast.sdk")
 _begun: list[bool] = []  # not empty once this process has called an elastic function
 _connected: weakref.WeakSet[RankState] = weakref.WeakSet()
@@ -73,6 +75,7 @@ class MisuseChecks:
         self._strangers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self.used = False  # the running function has used steps or restore
         self._steps = 0  # that this process has completed
+        self._name, self._early = "", 0  # of the running function; steps of tracked optimizers before that
         if state.environment.agent_socket:
             _connected.add(state)
 
@@ -88,7 +91,7 @@ class MisuseChecks:
         self._listen()
 
         def run() -> R:
-            self.used = False
+            self.used, self._name, self._early = False, name, 0
             self._strangers.clear()
             result = function()
             if not self.used:
@@ -115,6 +118,17 @@ class MisuseChecks:
             self._hook.remove()
             self._hook = None
 
+    def _check_used(self) -> None:
+        """Raise SessionError if the function trains without steps: it would be told at its end, hours later.
+
+        A step or two may only make the optimizer's state, as torch.distributed.checkpoint does."""
+        self._early += not self.used
+        if self._early > _EARLY_MAX:
+            raise SessionError(
+                f"{self._name}: it trains without session.steps(...), so nothing of that would survive: loop "
+                "over `for step in session.steps(total):`, or over epochs, as in docs/porting.md"
+            )
+
     def _listen(self) -> None:
         """Hook into the steps of all optimizers of this process. The hook holds only a weak reference."""
         if self._hook is None:
@@ -137,6 +151,7 @@ class MisuseChecks:
             return
         tracked = state.tracked.optimizers
         if any(optimizer is known for known in tracked):
+            self._check_used()
             self._collectives.check("the step")
             return
         name = _stepped_by(optimizer, state)

@@ -45,6 +45,7 @@ from holdfast.telemetry.gradient_watch import GradientWatch
 from holdfast.telemetry.numeric_anomalies import NumericAnomalies
 from holdfast.telemetry.profiling import StepProfiler
 from holdfast.telemetry.reporting import Reports
+from holdfast.telemetry.step_loss import StepLoss
 from holdfast.telemetry.training_end import TrainingEnd
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class Runtime:
         state.guard.on_begun = self._before_optimizer
         state.guard.before_writing = functools.partial(snapshotting.settle, state)
         self.reports = Reports()
+        self.step_loss = StepLoss(state, self.reports, self.gradients)
         self.training_end = TrainingEnd(state, total_steps)
         state.judge = functools.partial(own_reports.judge, state, self.reports, self.gradients)
         self.profiler = StepProfiler(functools.partial(own_reports.send, state))

@@ -85,7 +85,7 @@ class GradientReading:
         found = list(rows.values())
         finite = [each for each in found if each.finite]
         local = [value / scale for value in self._local.tolist()] if self._local is not None else []
-        loss, loss_state = _loss(self._loss)
+        loss, loss_state = loss_of(self._loss)
         shown = chosen(found, history) if self.about.full or len(finite) < len(found) else []
         trace, origin, words = _trace([rows[i] for i in taken.order if i in rows], loss_state)
         return Gradients(
@@ -184,10 +184,10 @@ def _row(each: MeasuredGradient, before: float) -> GradientRow:
 
 def is_finite(loss: Any) -> bool:
     """Whether a loss is finite, or not known. Waits for the device."""
-    return _loss(loss)[1] in ("known", "unknown")
+    return loss_of(loss)[1] in ("known", "unknown")
 
 
-def _loss(value: Any) -> tuple[float, str]:
+def loss_of(value: Any) -> tuple[float, str]:
     """The loss, and a word of LOSS_STATES."""
     try:
         number = float(value)

@@ -87,6 +87,11 @@ class GradientWatch:
         if self._trace is not None and not is_finite(value):
             self._trace.loss_is_bad()
 
+    def offered_loss(self, value: Any) -> None:
+        """Keep the loss of the running step as a trainer gives it, unless the script has given one."""
+        if self._loss[0] != self._state.completed:
+            self.loss(value)
+
     @property
     def acts(self) -> bool:
         """Whether the job goes back or stops after values that are not finite."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from holdfast.ipc.messages.gradients import Gradients
 from holdfast.ipc.messages.rank import VERSION, Beat, Hello, Report
+from holdfast.telemetry.gradient_reading import loss_of
 
 if TYPE_CHECKING:
     from holdfast.ipc.messages.rank import RankMessage
@@ -49,6 +51,7 @@ def beat(state: RankState, reports: Reports, anomalies: NumericAnomalies, gradie
     measured of its gradients."""
     with reports.turn:
         _send_report(state, reports, anomalies)
+        _send_offer(state, reports)
         _send_gradients(state, gradients, wait=False)
     return Beat(state.phase, state.generation, state.completed)
 
@@ -57,6 +60,7 @@ def settle(state: RankState, reports: Reports, anomalies: NumericAnomalies, grad
     """Report all numbers of the steps so far, and what is wrong with them. Waits for the GPU if it must."""
     with reports.turn:
         _send_report(state, reports, anomalies)
+        _send_offer(state, reports)
         anomalies.settle()
         _send_gradients(state, gradients, wait=True)
 
@@ -82,6 +86,14 @@ def send(state: RankState, message: RankMessage) -> None:
 def _send_gradients(state: RankState, gradients: GradientWatch, *, wait: bool) -> None:
     for measured in gradients.read(wait=wait):
         send(state, measured)
+
+
+def _send_offer(state: RankState, reports: Reports) -> None:
+    offered = reports.take_offer()
+    if offered is not None and state.agent is not None:
+        generation, step, value = offered
+        loss, loss_state = loss_of(value)
+        state.agent.send(Gradients(generation, step, loss=loss, loss_state=loss_state))
 
 
 def _send_report(state: RankState, reports: Reports, anomalies: NumericAnomalies) -> None:

@@ -10,6 +10,10 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+LOSS = "loss"
+"""The name of the number that is shown as the loss: `session.report(loss=...)`."""
+Offer = tuple[int, int, Any]
+"""A loss that is offered: its generation and step, and what float() makes a number."""
 NUMBER_MAX = 1e15
 """Larger numbers are not reported."""
 
@@ -21,6 +25,8 @@ class Reports:
         self._values: dict[str, Any] = {}
         self._step = 0
         self._lock = threading.Lock()
+        self._offered: Offer | None = None
+        self._script_tells = False  # the script itself has reported a loss
         self.turn = threading.Lock()
         """Held by the thread that reads what steps have left behind: numbers, anomalies, gradients."""
 
@@ -33,6 +39,21 @@ class Reports:
         with self._lock:
             self._values.update(kept)
             self._step = step
+            if LOSS in values:
+                self._script_tells, self._offered = True, None
+
+    def offer(self, generation: int, step: int, loss: Any) -> None:
+        """Keep the loss of this step, as a trainer gives it, unless the script reports one itself, to be
+        shown and not judged. None: the step has had one, and it is not known which."""
+        with self._lock:
+            if not self._script_tells:
+                self._offered = generation, step, loss
+
+    def take_offer(self) -> Offer | None:
+        """The newest loss that was offered since the last call."""
+        with self._lock:
+            offered, self._offered = self._offered, None
+        return offered
 
     def read(self, strange: Callable[[str, Any, int], None]) -> dict[str, float]:
         """What was added since the last call, as numbers.

@@ -32,9 +32,9 @@ def test_a_job_that_trains_gives_no_reason_of_an_incident_that_is_over() -> None
     stage = running("submit nodes=1 nproc=2", "a")
     kill_and_recover(stage)
     assert row(stage).phase == "running"
-    assert row(stage).reason == "every rank trains; incident 1 (signaled) is over"
+    assert row(stage).reason == "every rank trains; incident 1 (killed) is over"
     stage.do("live 60")
-    assert row(stage).reason == "every rank trains; incident 1 (signaled) is over"
+    assert row(stage).reason == "every rank trains; incident 1 (killed) is over"
 
 
 def test_the_next_leader_does_not_take_up_a_reason_that_was_over() -> None:
@@ -43,7 +43,7 @@ def test_the_next_leader_does_not_take_up_a_reason_that_was_over() -> None:
     stage.do("crash", "elect", "hello a", "live 5")
     assert row(stage).phase == "running"
     assert "no spare is ready" not in row(stage).reason
-    assert row(stage).reason.endswith("every rank trains; incident 1 (signaled) is over")
+    assert row(stage).reason.endswith("every rank trains; incident 1 (killed) is over")
 
 
 def test_who_came_is_known_once_a_process_has_come() -> None:

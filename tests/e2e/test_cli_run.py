@@ -123,7 +123,7 @@ def test_killed_rank_of_a_plain_script_is_started_again() -> None:
         os.kill(run.rank_pid(1), signal.SIGKILL)
         run.rank_pid(0, restart=1), run.rank_pid(1, restart=1)
         assert finish(run) == 0, run.output
-        assert "rank 1 on n0 signaled" in run.output
+        assert "rank 1 on n0 killed" in run.output
 
 
 def test_killed_daemons_come_back_and_no_rank_notices() -> None:

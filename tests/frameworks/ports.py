@@ -101,7 +101,37 @@ LIGHTNING_SCALED = (
         "        self.log_dict(grad_norm(self, norm_type=2), sync_dist=True)",
     ),
 )
-"""A GradScaler, and one batch whose gradients overflow: the optimizer's step is skipped."""
+ACCELERATE_SCALED = (
+    (
+        '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+        '        mixed_precision="fp16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
+    ),
+    (
+        '    accelerator.init_trackers("classifier")',
+        '    accelerator.init_trackers("classifier")\n'
+        f"    accelerator.native_amp, accelerator.scaler = True, {_SCALER}",
+    ),
+    (
+        "                accelerator.backward(loss)",
+        "                accelerator.backward(loss * (1e30 if progress.steps == 7 else 1))",
+    ),
+)
+HF_SCALED = (
+    ("            bf16=True,", "            fp16=True,"),
+    (
+        "    trainer = Trainer(",
+        "    class Scaled(Trainer):\n"
+        "        def create_accelerator_and_postprocess(self):\n"
+        "            super().create_accelerator_and_postprocess()\n"
+        f"            self.accelerator.native_amp, self.accelerator.scaler = True, {_SCALER}\n\n"
+        "        def compute_loss(self, *given, **named):\n"
+        "            found = super().compute_loss(*given, **named)\n"
+        "            return found * (1e30 if self.model.training and self.state.global_step == 7 else 1)\n\n"
+        "    trainer = Scaled(",
+    ),
+)
+"""A GradScaler, and one batch whose gradients overflow: the optimizer's step is skipped. Accelerate itself
+makes a scaler for GPUs alone, and takes one that it is given."""
 HF_CYCLES = (
     (
         "    trainer = Trainer(",

@@ -40,6 +40,7 @@ DIGESTS = {
     "ad3933d": "e9984452582e0fab2c11c35948b2d5ee616bbe134fd4598c09eecaf7940a0fec",
     "f474867": "010f3db371281592bdab114894c083cbdc140417e6da49a98112ed68fe465a10",
     "15df71b": "2f21dfe8a425f10a35f4b6587a33063f8596184c65c54ad0596b9956063b28db",
+    "e8c473c": "738db2e2d6b143ea2279f60cc2de11b298a0e5205292d2bf1fd4b69f600f310e",
 }
 """SHA-256 over the names and bytes of each folder's files."""
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records.model import Cause
+from controlplane.core.records.words import in_words
 from controlplane.daemon.telemetry.badput import NAMES
 from tests.page.browser import BUILD, DESK, FRAMES, IN_CHROMIUM, PHONE, tab
 from tests.page.visiting import job, paged
@@ -72,6 +73,8 @@ async def test_every_cause_and_phase_has_a_colour_of_its_kind(browser: Browser) 
             for colour in colours.values()
         }
         assert len(values) == len(set(colours.values())) and "" not in values
+        plain = await page.run(f"import('/static/words.js').then((made) => {names}.map(made.plain))")
+        assert plain == [in_words(name) for name in sorted(failures | others)]
 
 
 async def test_nodes_are_named_below_a_hundred(browser: Browser) -> None:

@@ -3,8 +3,8 @@
 A step's loss is the mean over the ranks that know one. Its gradient norm is that of any rank, since gradients
 are reduced; where ranks hold shards it is the root of the sum of their squares, which counts a shard once for
 each rank that holds it. Steps that are computed again replace what they were. A report that cannot be
-believed is left out. Where nothing is measured, the loss is the one that rank 0's script has reported: it is
-shown, and nothing is found in it.
+believed is left out. Where nothing is measured, the loss is the one that rank 0's script has reported, or its
+trainer has told: it is shown, and nothing is found in it.
 
 The gradient noise scale is that of McCandlish et al., "An Empirical Model of Large-Batch Training" (2018),
 appendix A: from the norms of gradients of one rank's samples (B_small) and of all ranks' (B_big),
@@ -137,6 +137,8 @@ class NumberMemory:
                 self._add(each)
             elif each.loss_state == "known":
                 self._told = each.loss
+            elif each.loss_state != "unknown" or self._told is not None:
+                self._told = math.nan  # the one before is not the newest any more
         for step in sorted(self._steps)[: -policy.NUMBERS_KEPT]:
             del self._steps[step]
         self.steps = [self._steps[step] for step in sorted(self._steps)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, finite, number, section
 from controlplane.analysis.proposals.proposal import Proposal, SettingChange, Withheld, rate_known, unmeasured
+from controlplane.core.records.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -192,7 +193,8 @@ def _longer(found: Listening) -> Proposal | Withheld:
 def _noticed(found: Listening) -> str:
     """How failures were noticed instead, and how near the timeout a node that lived has come."""
     others = [
-        f"{count} {cause} after {spent_s / count:.3g} s" for cause, (count, spent_s) in found.noticed.items()
+        f"{count} {in_words(cause)} after {spent_s / count:.3g} s"
+        for cause, (count, spent_s) in found.noticed.items()
     ]
     near = f"the longest silence of a node that lived was {found.longest_s:.3g} s of {found.timeout_s:g}"
     return f"{', '.join(others) or 'there was none'}; {near}"

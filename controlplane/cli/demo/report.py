@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from controlplane.core.records.words import in_words
 from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _samples(samples: dict[str, int]) -> str:
 def _title(incident: dict[str, Any]) -> str:
     name = f"Incident {incident['id']}" if incident["id"] is not None else "All processes killed"
     whom = f"rank {incident['rank']} " if incident["rank"] is not None else ""
-    return f"{name}: {whom}{incident['cause'].replace('_', ' ')} in step {incident['step']}"
+    return f"{name}: {whom}{in_words(incident['cause'])} in step {incident['step']}"
 
 
 def _incident(incident: dict[str, Any]) -> str:

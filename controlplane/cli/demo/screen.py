@@ -27,15 +27,19 @@ _REDRAW_PER_S = 8
 
 
 class Screen:
-    """Lines that stay, and on a terminal a picture below them that moves. Use as a context."""
+    """Lines that stay, and on a terminal a picture below them that moves. Use as a context.
 
-    def __init__(self, steps: int, to_stderr: bool) -> None:
+    `every_s`: between two lines of progress where no terminal is."""
+
+    def __init__(self, steps: int, to_stderr: bool, every_s: float = _PLAIN_EVERY_S) -> None:
         stream = raw(sys.stderr if to_stderr else sys.stdout)
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._steps = steps
         self._live = Live(console=self._console, refresh_per_second=_REDRAW_PER_S, transient=True)
         self._phases: dict[int, int] = {}
+        self._every_s = every_s
         self._printed_s = time.monotonic()
+        self._told = ("", 0)  # the newest line of progress: whose, and its step
 
     def __enter__(self) -> Screen:
         if self._console.is_terminal:
@@ -85,9 +89,17 @@ class Screen:
         done = min(steps.values(), default=0)
         if self._console.is_terminal:
             self._live.update(self._picture(training, title, max(done, 0)))
-        elif time.monotonic() - self._printed_s > _PLAIN_EVERY_S:
-            self._printed_s = time.monotonic()
-            self.say(f"{title}: step {max(done, 0)} of {self._steps}")
+        elif time.monotonic() - self._printed_s > self._every_s:
+            self._tell(title, max(done, 0))
+
+    def _tell(self, title: str, done: int) -> None:
+        """Say in a line how far the ranks are, unless the newest such line has said it.
+
+        While a new process has no step yet, nothing is known of it: the job has not gone back to step 0."""
+        if (title, done) == self._told or (title == self._told[0] and not done):
+            return
+        self._told, self._printed_s = (title, done), time.monotonic()
+        self.say(f"{title}: step {done} of {self._steps}")
 
     def _picture(self, training: DemoTraining, title: str, done: int) -> Group:
         head = Table.grid(padding=(0, 1))

@@ -15,6 +15,7 @@ from controlplane.cli.flags.credentials import access_of
 from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import NOTHING, plain
+from controlplane.core.records.words import in_words
 from controlplane.reporting.quantities import duration
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def worth(found: dict[str, Any]) -> list[str]:
 def _spent(spent: dict[str, Any], when: str) -> str:
     share = "not known" if spent["goodput"] is None else f"{spent['goodput']:.1%}"
     lost = sorted(spent["lost_s"].items(), key=lambda each: -each[1])
-    parts = [f"{cause} {duration(lost_s)}" for cause, lost_s in lost if lost_s > 0]
+    parts = [f"{in_words(cause)} {duration(lost_s)}" for cause, lost_s in lost if lost_s > 0]
     if spent["unknown_s"] > 0:
         parts.append(f"unknown {duration(spent['unknown_s'])}")
     head = f"goodput {when}: {share} of {duration(spent['total_s'])}"

@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from controlplane.core.failures import deaths
 from controlplane.core.placement import launches
 from controlplane.core.records import effects as fx
-from controlplane.core.records.model import NO_RANK, JobPhase, MemberPhase, Role
+from controlplane.core.records.model import NO_RANK, Cause, Failure, JobPhase, MemberPhase, Role
 from controlplane.core.records.words import ASKED, GONE
 from controlplane.core.state.job import Job
 from controlplane.core.state.member import Member
@@ -37,8 +38,24 @@ def reconcile(state: ClusterState, job: Job) -> None:
         here = [mb for mb in job.by_node.get(node, {}).values() if mb.role is Role.SPARE and not mb.dead]
         spent = job.recovery.spare_failures.get(node, 0) > job.spec.max_restarts
         here += [new(state, job, node) for _ in range(0 if spent else wanted - len(here))]
+        _dismiss(state, job, here, len(here) - wanted)
         for member in here:
-            order(state, job, member)
+            if not member.dead:
+                order(state, job, member)
+
+
+def _dismiss(state: ClusterState, job: Job, here: list[Member], count: int) -> None:
+    """End so many spares of a node, if they are interpreters that do not run the script yet.
+
+    A script that is slow to reach the SDK was taken for a plain one, and got a spare for each rank. Each of
+    them would build the model once it is known better, and need its memory on a device."""
+    if count <= 0 or not job.elastic:
+        return
+    idle = [mb for mb in here if mb.phase in ASKED and (mb.launch is None or mb.launch.warm_only)]
+    for member in idle[max(0, len(idle) - count) :]:
+        why = "it is not needed: the script uses the SDK after all, and has its spares"
+        deaths.mark_dead(state, job, member, Failure(Cause.RESIZED, why))
+        deaths.kill(state, job, member, why)
 
 
 def _unseen(member: Member) -> bool:

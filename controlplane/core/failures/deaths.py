@@ -10,6 +10,7 @@ from controlplane.core.records import effects as fx
 from controlplane.core.records.evidence import Evidence
 from controlplane.core.records.model import (
     NO_STEP,
+    Cause,
     Failure,
     JobPhase,
     MemberPhase,
@@ -28,7 +29,8 @@ def mark_dead(state: ClusterState, job: Job, member: Member, failure: Failure) -
     journaled.
 
     Spares that die while their node lives are counted per node: a node where that happens too often gets
-    no more. Those that were ranks before are not: they end because the job has left their node."""
+    no more. Those that were ranks before are not: they end because the job has left their node. Nor are those
+    that are not needed."""
     if failure.step == NO_STEP:
         failure = dataclasses.replace(failure, step=step_of(member))
     member.failure, member.died_at = failure, state.now
@@ -39,7 +41,8 @@ def mark_dead(state: ClusterState, job: Job, member: Member, failure: Failure) -
         job.recovery.unjudged.append(Evidence(state.now, failure, member.name, member.node, member.rank))
         return
     kind = NoteKind.SPARE_DIED if member.role is Role.SPARE else NoteKind.MEMBER_DIED
-    if member.role is Role.SPARE and failure.cause not in NODE_CAUSES and not member.generation:
+    own = failure.cause not in (*NODE_CAUSES, Cause.RESIZED)
+    if member.role is Role.SPARE and own and not member.generation:
         job.recovery.spare_failures[member.node] = job.recovery.spare_failures.get(member.node, 0) + 1
     state.note(kind, member.name, failure.message)
 

@@ -13,6 +13,7 @@ from controlplane.core.failures import blame, node_checks, verdicts
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import Cause, LemonRecord
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,7 @@ def charged(record: LemonRecord, cause: Cause, weighs: float, wall_s: float, s: 
     reason = record.reason if wall_s < until_s else ""
     if score > s.lemon_score:
         until_s = wall_s + s.quarantine_s
-        what = ", ".join(f"{times} x {name}" for name, times in causes.items())
+        what = ", ".join(f"{times} x {in_words(name)}" for name, times in causes.items())
         reason = f"quarantined, score {score:.1f} is over {s.lemon_score:g}: {what}"
     return LemonRecord(record.node, round(score, 4), wall_s, until_s, reason, tuple(causes.items()))
 

@@ -32,7 +32,7 @@ from controlplane.core.records.model import (
 )
 from controlplane.core.records.notes import NoteKind
 from controlplane.core.records.timing import look_gap_s
-from controlplane.core.records.words import ASKED, some_of
+from controlplane.core.records.words import ASKED, in_words, some_of
 from controlplane.core.recovery import barrier, breaks, incident_record, strategies
 from controlplane.core.state.concerns import Clock
 from controlplane.core.state.member import Member
@@ -167,8 +167,8 @@ def _begin(state: ClusterState, job: Job, verdict: Verdict, plan: Plan) -> None:
 
 
 def _words(verdict: Verdict, plan: Plan) -> str:
-    what = "planned" if verdict.cause is Cause.RESIZED else f"{verdict.scope} failure, {verdict.cause}"
-    return f"{what}: {plan.reason}"
+    failed = f"{verdict.scope} failure, {in_words(verdict.cause)}"
+    return f"{'planned' if verdict.cause is Cause.RESIZED else failed}: {plan.reason}"
 
 
 def spares(job: Job) -> dict[int, str]:

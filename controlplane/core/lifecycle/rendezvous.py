@@ -26,6 +26,7 @@ from controlplane.core.records.model import (
     Tier,
 )
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import in_words
 from controlplane.core.recovery import first_steps, incident_record, slow_barriers
 from controlplane.core.restore import failed_sources, sharding
 
@@ -343,7 +344,7 @@ def _over(incident: Incident) -> str:
     """Return the reason of a RUNNING job after its incident; it replaces the plan's, which is past."""
     if incident.verdict.cause is Cause.RESIZED:
         return f"every rank trains; a planned change ({incident.plan.strategy}) is over"
-    return f"every rank trains; incident {incident.id} ({incident.verdict.cause}) is over"
+    return f"every rank trains; incident {incident.id} ({in_words(incident.verdict.cause)}) is over"
 
 
 def _trains(state: ClusterState, job: Job) -> None:

@@ -147,7 +147,7 @@ class GradientReport:
     rank: int
     generation: int
     step: int
-    parameters: int = 0  # 0: only a trace, or only a loss, as rank 0's script has reported it
+    parameters: int = 0  # 0: only a trace, or only a loss, as rank 0 has told it
     numel: int = 0
     norm: float = 0.0
     local_norm: float = -1.0

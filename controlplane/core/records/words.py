@@ -176,6 +176,14 @@ def some_of(names: Collection[object]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
+_SHOWN = {Cause.SIGNALED.value: "killed"}
+
+
+def in_words(cause: str) -> str:
+    """A cause, or another code of this module, as people are shown it. Programs read the code itself."""
+    return _SHOWN.get(cause, cause.replace("_", " "))
+
+
 OFF_WIRE = {"wire": False}
 """Metadata of a field that the receiving daemon fills and no message carries. Such fields come last in
 their record."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from controlplane.analysis.live.readings import PHASES, DiskReading, JobWindow, NodeSigns, SlowRow
 from controlplane.analysis.live.resources.storage import NodeStorage
 from controlplane.core.failures import quarantine
+from controlplane.core.records.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -208,7 +209,7 @@ def signs(
     if quarantine.quarantined(record, state.wall):
         return NodeSigns(node.name, 0.0, silent_s=silent_s) if silent_s else None
     score = quarantine.decayed(record, state.wall, settings.lemon_half_life_s)
-    failures = ", ".join(f"{times} x {cause}" for cause, times in record.causes) if record else ""
+    failures = ", ".join(f"{times} x {in_words(cause)}" for cause, times in record.causes) if record else ""
     found = NodeSigns(
         node=node.name,
         score_ratio=score / settings.lemon_score,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import stores
 from controlplane.core.records.model import (
+    Cause,
     CheckpointRecord,
     Generation,
     JobSpec,
@@ -19,6 +20,7 @@ from controlplane.core.records.model import (
     LemonRecord,
     NodeMarks,
 )
+from controlplane.core.records.words import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,15 @@ LATER_FIELDS = {
 """Fields of stored records that older recordings do not have, each with the value that means the same."""
 ADVICE = ("kept_from",)
 """Fields of orders that older recordings do not have: they allow what may also be left undone."""
-REWORDED = (("etcd takes no writes (", "etcd does not answer ("),)
+REWORDED = (
+    ("etcd takes no writes (", "etcd does not answer ("),
+    *(
+        (around % in_words(cause), around % cause.value)
+        for cause in Cause
+        for around in (" failure, %s: ", "(%s) is over", " x %s")
+        if in_words(cause) != cause
+    ),
+)
 """Words of today, and the former ones for the same, which recordings have that do not have today's."""
 LATER_FINDINGS = (("job_undecided", r"; it stands still until etcd has stored [^;\"]*"),)
 """Kinds of findings of health that older recordings do not have, and their reasons in a line of the cluster's

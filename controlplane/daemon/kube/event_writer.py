@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import effects as fx
 from controlplane.core.records.model import JobPhase
+from controlplane.core.records.words import in_words
 from controlplane.daemon.kube.api import NONSENSE, PATCH, KubeError
 from controlplane.reporting import repeating
 
@@ -54,7 +55,8 @@ class EventText:
 def _judged(effect: fx.Judged) -> EventText:
     verdict, plan = effect.verdict, effect.plan
     ranks = ", ".join(map(str, verdict.ranks)) or "none"
-    what = f"job {verdict.job}, incident {effect.incident}: {verdict.cause} ({verdict.scope}), ranks {ranks}"
+    cause = f"{in_words(verdict.cause)} ({verdict.scope})"
+    what = f"job {verdict.job}, incident {effect.incident}: {cause}, ranks {ranks}"
     note = f"{what}; {plan.strategy}: {plan.reason}; {'; '.join(verdict.evidence)}"
     return EventText(WARNING, "Incident", _camel(plan.strategy), next(iter(verdict.nodes), ""), note)
 

@@ -62,7 +62,7 @@ class StepMetrics:
         self._parameters: dict[str, tuple[str, ...]] = {}  # by job: those that have a value
         self.training_loss = make.gauge(
             "training_loss",
-            "Newest loss that session.watch has measured, or rank 0 reported; NaN: unknown or not finite.",
+            "Newest loss that session.watch has measured, or rank 0 told; NaN: unknown or not finite.",
             JOB,
         )
         self.gradient_norm = make.gauge(

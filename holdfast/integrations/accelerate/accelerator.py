@@ -69,8 +69,6 @@ class Accelerator(accelerate.Accelerator):
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
         loop.counts = AcceleratorCounts(self)
         loop.session.track(loop=loop.progress, from_rank_0=True)
-        if self.scaler is not None:
-            loop.session.track(scaler=self.scaler)
 
     @property
     def session(self) -> Session | None:
@@ -118,6 +116,8 @@ class Accelerator(accelerate.Accelerator):
 
     def prepare_optimizer(self, optimizer: Any, device_placement: Any = None) -> Any:
         """accelerate's; the optimizer is tracked."""
+        if self._loop is not None and self.scaler is not None:  # the script may have given it another one
+            self._loop.session.track(scaler=self.scaler)
         known = len(self._optimizers)
         prepared = super().prepare_optimizer(optimizer, device_placement)
         if self._loop is not None and len(self._optimizers) > known:
@@ -162,6 +162,14 @@ class Accelerator(accelerate.Accelerator):
         super().register_for_checkpointing(*objects)
         for each in objects:
             self._track("registered", each)
+
+    # ------------------------------------------------------------------ the loss
+
+    def backward(self, loss: Any, **kwargs: Any) -> None:
+        """accelerate's; the loss is shown to the operator."""
+        if self._loop is not None:
+            self._loop.loss.add(loss, self.gradient_accumulation_steps)
+        super().backward(loss, **kwargs)
 
     # ------------------------------------------------------------------ loggers and files
 

@@ -149,6 +149,14 @@ class Fabric(lightning.fabric.Fabric):
         found = super()._setup_dataloader(dataloader, *given, **named)
         return found if self._loop is None else LedFabricLoader.instead_of(found, self._loop)
 
+    # ------------------------------------------------------------------ the loss
+
+    def backward(self, tensor: Any, *given: Any, **named: Any) -> None:
+        """Lightning's; the loss is shown to the operator."""
+        if self._loop is not None:
+            self._loop.loss.add(tensor)
+        super().backward(tensor, *given, **named)
+
     # ------------------------------------------------------------------ loggers and files
 
     def log_dict(self, metrics: Mapping[str, Any], step: int | None = None) -> None:

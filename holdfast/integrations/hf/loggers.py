@@ -6,7 +6,6 @@ under which names. TensorBoard, W&B and MLflow are kept; of others the output te
 from __future__ import annotations
 
 import logging
-import math
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,7 @@ class HistoryLog:
         for callback in trainer.callback_handler.callbacks:
             if type(callback) in _OTHERS:
                 log.warning(_TOLD, _OTHERS[type(callback)], type(callback).__name__)
-        self._session, self._trainer = session, trainer
+        self._trainer, self._loss = trainer, session.runtime.step_loss
         self._log = TrainerLog(session, list(taken.values()))
         self._given = 0  # how many entries of the history
 
@@ -83,8 +82,8 @@ class HistoryLog:
         for entry in self._trainer.state.log_history[self._given : until]:
             self._log.log_all(entry["step"], {name: value for name, value in entry.items() if name != "step"})
             loss = entry.get("loss")
-            if isinstance(loss, float) and math.isfinite(loss):  # Trainer judges by itself what is not finite
-                self._session.report(loss=loss)
+            if isinstance(loss, float):
+                self._loss.tell(loss)
         self._given = until
 
 

@@ -74,6 +74,7 @@ class ElasticEpochLoop(Replacing, _TrainingEpochLoop):
         fetcher._start_profiler, fetcher._stop_profiler = self._on_before_fetch, self._on_after_fetch
         while not self.done:
             steps.begin()
+            self.trainer.strategy.loss.batch()
             self.trainer.strategy.wrap_again()
             try:
                 self.advance(fetcher)

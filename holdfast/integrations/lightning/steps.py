@@ -41,6 +41,7 @@ class FitSteps:
         """Begin a step, unless one has begun."""
         if not self.open:
             self._session.begin_step(OPEN_FROM)
+            self._trainer.strategy.loss.begin()
             self._session.runtime.training_end.units(_limits(self._trainer))
             self.open = True
 
@@ -54,6 +55,7 @@ class FitSteps:
         self._logged.flush()
         self._logged.sealed(self._progress.seal(place, self._logged.log.calls()))
         self.open = False
+        self._trainer.strategy.loss.end()
         self._session.end_step()
         self._logged.log.completed()
 

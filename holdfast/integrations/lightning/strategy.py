@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ class HoldfastStrategy(DDPStrategy):
         self._apart, self._own_forward = False, None
         self._trained: list[bool] = []
         self.exports, self.loggers, self.resumes = Exports(), None, False
+        self.loss = self.session.runtime.step_loss
         super().__init__(cluster_environment=self._environment, **options)
 
     # ------------------------------------------------------------------ processes and ranks
@@ -156,6 +158,13 @@ class HoldfastStrategy(DDPStrategy):
         self.lightning_module.__dict__.pop("forward", None)
         if self._own_forward is not None:
             self.lightning_module.forward = self._own_forward
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Lightning's; the loss that it returns is shown to the operator."""
+        found = super().training_step(*args, **kwargs)
+        loss = found.get("loss") if isinstance(found, Mapping) else found
+        self.loss.add_first(loss, self.lightning_module.trainer.accumulate_grad_batches)
+        return found
 
     def optimizer_step(
         self, optimizer: Any, closure: Callable[[], Any], model: Any = None, **options: Any

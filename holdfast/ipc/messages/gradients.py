@@ -95,7 +95,8 @@ class GradientRow:
 
 @dataclass(frozen=True, slots=True)
 class Gradients(Record):
-    """The gradients of one step, after they were reduced. `parameters` 0: only a trace, nothing was measured.
+    """The gradients of one step, after they were reduced. `parameters` 0: nothing was measured; it is
+    only a trace, or the loss as a trainer gives it.
 
     `norm`: of all finite gradients together. `local_norm`: the same before they were reduced; -1: not known.
     `local_bad`: 1: this rank's own gradients were not finite before they were reduced, 0: they were; -1: not

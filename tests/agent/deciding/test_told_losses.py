@@ -29,3 +29,11 @@ def test_a_loss_that_is_measured_is_not_told_too() -> None:
     measured = Gradients(1, 7, parameters=2).encode()
     assert len(told(stage.said(**measured), GradientReport)) == 1
     assert reported(stage, loss=2.5) == []
+
+
+def test_a_trainers_loss_is_told_and_counts_as_none_that_is_measured() -> None:
+    stage = running()
+    offered = Gradients(1, 7, loss=0.5, loss_state="known").encode()
+    (found,) = told(stage.said(**offered), GradientReport)
+    assert (found.step, found.parameters, found.loss) == (7, 0, 0.5)
+    assert [each.loss for each in reported(stage, loss=2.5)] == [2.5]

@@ -290,6 +290,14 @@ def test_a_loss_that_is_only_told_is_shown_and_nothing_is_found_in_it() -> None:
     assert (memory.steps, len(memory.losses.values)) == ([], 0)
 
 
+@pytest.mark.parametrize("state", ["nan", "inf", "unknown"])
+def test_a_loss_that_is_told_does_not_outlive_a_newer_one_without_a_number(state: str) -> None:
+    memory = NumberMemory()
+    memory.take([told(2.0), told(0.0, loss_state=state)])
+    found = memory.summary(1)
+    assert found is not None and math.isnan(found.loss)
+
+
 def test_what_is_measured_comes_before_what_is_told() -> None:
     memory = NumberMemory()
     memory.take([told(9.0), dataclasses.replace(report(0, 5, Random(1)), loss=3.0), told(8.0)])

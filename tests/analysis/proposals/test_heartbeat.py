@@ -67,7 +67,7 @@ def test_a_node_that_lived_and_came_near_the_timeout_keeps_it_as_it_is() -> None
     ("made", "words"),
     [
         (ran, "no failure was noticed by the silence of a node: there was none"),
-        (lambda: ran(*[Outage(1, h * HOUR_S, h * HOUR_S, "exit") for h in (1, 2)]), "2 signaled after"),
+        (lambda: ran(*[Outage(1, h * HOUR_S, h * HOUR_S, "exit") for h in (1, 2)]), "2 killed after"),
         (lambda: ran(*outages(2)), "2 nodes were lost by silence (120 s of waiting), and 3 are needed"),
         (lambda: ran(*outages(3), hours=50), "would gain 0.1%: 3 nodes were lost"),
     ],

@@ -33,6 +33,8 @@ def test_another_version_is_told_by_both_names(
     install(installed, package, "0.0.7")
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
         versions.check(package)
+        versions.check(package)  # a Trainer asks, and its arguments
+    assert caplog.text.count(" was tried with ") == 1
     assert f"{package} 0.0.7: Holdfast was tried with {package} {versions.TRIED[package]}" in caplog.text
 
 

@@ -38,6 +38,17 @@ def train(*optimizers, loop=True):
                 each.step()
     run()
 """
+WARM = """session.track(model=model, optimizer=optimizer)
+
+def warm(times):
+    @session.elastic
+    def run():
+        for _ in range(times):
+            optimizer.step()
+        list(session.steps(1))
+    run()
+
+"""
 REFUSED = {
     "session.track(model)": "track(<Linear>): give it a name, as in session.track(model=...)",
     "session.track(optimizer)": "give it a name, as in session.track(optimizer=...)",
@@ -47,6 +58,7 @@ REFUSED = {
     ),
     "list(session.steps(3))": "steps: call it in the function under @session.elastic",
     "train(loop=False)": "run: it has returned without using session.steps(...)",
+    WARM + "warm(3)": "run: it trains without session.steps(...), so nothing of that would survive",
 }
 TAKEN = (
     "session.track(model=model, optimizer=optimizer)\ntrain(optimizer, torch.optim.Adam(other.parameters()))",
@@ -54,6 +66,7 @@ TAKEN = (
     "optimizer.step()\nsession.track(model=model)\ntorch.optim.SGD(model.parameters(), lr=1).step()\ntrain()",
     "session.track(model=model)\ntrain()\nsession.close()\noptimizer.step()",
     "assert session.ddp(model) is model",
+    WARM + "warm(2)",
 )
 
 

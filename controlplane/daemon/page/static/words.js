@@ -60,9 +60,12 @@ export function brief(text) {
   return more.length ? `${first} ...` : first;
 }
 
+/** What has another name for people; as in_words in controlplane/core/records/words.py. */
+export const SHOWN = { signaled: "killed" };
+
 /** An identifier as words: its underscores become blanks. */
 export function plain(word) {
-  return word.replaceAll("_", " ");
+  return SHOWN[word] ?? word.replaceAll("_", " ");
 }
 
 function pad(number) {
