@@ -16,7 +16,7 @@ from typing import Any
 from tests.golden.commit import Sample, taken_apart
 
 HERE = Path(__file__).parent
-NEWEST = "15df71b"
+NEWEST = "e7b16ea"
 DIGESTS = {
     "fbad7ff": "4c6eafc67cf9cd95bfbdf52654d97d5f8628824e55e088fd1a2e01331857d5a6",
     "a708fa3": "e1d1829cdf8a3c132b7e4c3a09ab521e071ff4780e82864c1d7b8fee0dd9761a",
@@ -39,8 +39,7 @@ DIGESTS = {
     "91da385": "4b43165a74103a516d1c0fc4f880376e2ea6136d7ae38454c5acdfbeb5ffd9ab",
     "ad3933d": "e9984452582e0fab2c11c35948b2d5ee616bbe134fd4598c09eecaf7940a0fec",
     "f474867": "010f3db371281592bdab114894c083cbdc140417e6da49a98112ed68fe465a10",
-    "15df71b": "2f21dfe8a425f10a35f4b6587a33063f8596184c65c54ad0596b9956063b28db",
-    "e8c473c": "738db2e2d6b143ea2279f60cc2de11b298a0e5205292d2bf1fd4b69f600f310e",
+    "e7b16ea": "ed013c6597018bc2b9bda00b7b9032577744de49f842db0221037710e2cd0af5",
 }
 """SHA-256 over the names and bytes of each folder's files."""
 

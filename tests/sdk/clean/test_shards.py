@@ -112,7 +112,7 @@ def test_a_shard_whose_whole_is_gathered_has_not_moved(mesh: DeviceMesh) -> None
     """Where a step broke off in its forward pass, it counted as moved in living ranks. From then on its
     gradients, which no optimizer clears, were carried there, and no snapshot was whole any more."""
     model, tracked = torch.nn.Linear(4, 4), TrackedState()
-    fully_shard(model, mesh=mesh)
+    wrapped = fully_shard(model, mesh=mesh)
     tracked.add("model", model)
     tracked.add("optimizer", torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1))
     unowned = Unowned(tracked)
@@ -121,7 +121,7 @@ def test_a_shard_whose_whole_is_gathered_has_not_moved(mesh: DeviceMesh) -> None
     model(torch.ones(2, 4))
     assert not isinstance(model.weight, DTensor)
     assert unowned.put_back() == "" and not any(unowned.stepped_by_hand())
-    model.reshard()
+    wrapped.reshard()
     with torch.no_grad():
         model.weight.add_(1)
     assert unowned.put_back() == "model.weight"
