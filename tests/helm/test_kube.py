@@ -353,7 +353,7 @@ async def test_an_incident_is_an_event_of_its_pod(kube: FakeApi) -> None:
     assert incident["regarding"]["name"] == "train-nodes-1-abcde"
     assert incident["regarding"]["uid"] == pod["metadata"]["uid"]
     assert (incident["type"], incident["reason"], incident["action"]) == ("Warning", "Incident", "Spare")
-    assert incident["note"].startswith("job train, incident 1: signaled (rank), ranks 3; spare: a warm spare")
+    assert incident["note"].startswith("job train, incident 1: killed (rank), ranks 3; spare: a warm spare")
     assert (job["reason"], job["regarding"]["name"]) == ("JobFailed", "holdfast-coordinator-0")
     assert "uid" not in job["regarding"]  # there is no such pod here
 

@@ -240,7 +240,7 @@ async def test_a_node_whose_failures_come_close_to_a_quarantine_is_at_risk() -> 
         quarantine.charge(state, node, Cause.NODE_LOST, "")
     await stage.windows(12)
     at_risk = [each for each in newest(stage) if each.kind == "node_at_risk"]
-    assert [each.subject for each in at_risk] == ["node a"] and "2 x node_lost" in at_risk[0].reason
+    assert [each.subject for each in at_risk] == ["node a"] and "2 x node lost" in at_risk[0].reason
     for _ in range(2):
         quarantine.charge(state, node, Cause.NODE_LOST, "")
     await stage.windows(12)
