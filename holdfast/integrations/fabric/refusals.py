@@ -10,7 +10,6 @@ from holdfast.errors import SessionError
 from holdfast.integrations.compiled import COMPILED, is_compiled
 from holdfast.integrations.placed import counting_samplers, order_of
 
-_OPTIONS = {"static_graph": "its first iteration differs, so a run that starts again would too"}
 _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
 
 
@@ -22,13 +21,6 @@ def check_strategy(strategy: Any) -> None:
     refuse(
         f"strategy={name}", 'give "ddp", or leave it out; DDP\'s options are arguments of Fabric(ddp={...})'
     )
-
-
-def check_options(options: dict[str, Any]) -> None:
-    """Raise SessionError for an option of DistributedDataParallel that cannot be kept."""
-    for name in options:
-        if name in _OPTIONS:
-            refuse(f"ddp={{{name!r}: ...}}", _OPTIONS[name])
 
 
 def check_model(model: Any) -> None:

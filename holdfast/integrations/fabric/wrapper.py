@@ -70,7 +70,6 @@ class Fabric(lightning.fabric.Fabric):
             return
         loop = _entry.loop
         refusals.check_strategy(strategy)
-        refusals.check_options(options)
         if strategy == "ddp_find_unused_parameters_true":
             options["find_unused_parameters"] = True
         super().__init__(strategy=LoopStrategy(loop, **options), **settings)

@@ -32,7 +32,6 @@ _OPTIONS = {
     "start_method": "the launcher makes the processes",
     "cluster_environment": "ranks come from the session",
     "parallel_devices": "the device comes from the session",
-    "static_graph": "its first iteration differs, so a run that starts again would too",
 }
 
 _LIGHTNINGS = frozenset({"accelerator", "checkpoint_io", "precision_plugin"})

@@ -78,7 +78,7 @@ def _trainer(folder: Path, **options: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("option", ["static_graph", "ddp_comm_hook", "timeout", "start_method"])
+@pytest.mark.parametrize("option", ["ddp_comm_state", "ddp_comm_hook", "timeout", "start_method"])
 def test_options_of_ddp_that_cannot_be_kept(option: str) -> None:
     from holdfast.integrations.lightning import HoldfastStrategy
 
@@ -97,8 +97,8 @@ def test_options_that_are_left_at_their_defaults_are_not_given() -> None:
     named = [each for kind in kinds for each in inspect.signature(kind).parameters.values()]
     options: dict[str, Any] = {each.name: each.default for each in named if each.default is not each.empty}
     assert {"static_graph", "timeout", "parallel_devices"} <= options.keys()
-    made = HoldfastStrategy(**options | {"find_unused_parameters": True})
-    assert made._ddp_kwargs == {"find_unused_parameters": True}
+    made = HoldfastStrategy(**options | {"find_unused_parameters": True, "static_graph": True})
+    assert made._ddp_kwargs == {"find_unused_parameters": True, "static_graph": True}
 
 
 def test_the_strategy_has_a_name(tmp_path: Path) -> None:
