@@ -207,7 +207,7 @@ class ForgottenState:
         early, once = self._first.after({k: v for k, v in self._seen.items() if variable_of(k) not in other})
         names = changed(before, self._seen) if before is not None else []
         since, self._clocks = self._clocks, clocks()
-        moved = [name for name in (*early, *names) if not is_time(self._seen[name], since)]
+        moved = [name for name in (*early, *names) if not is_time(self._seen.get(name), since)]
         self._tell(moved, _CHANGED if tells else "")
         self._tell(once, _ONCE if tells else "")
         if tells:

@@ -232,7 +232,7 @@ def _of_iterator(value: Any) -> Hashable:
         return repr(value)
     if kind in _DEALING:
         given = gc.get_referents(value)[-1]
-        return tuple(map(id, given)) if type(given) is tuple else ()
+        return hash(tuple(map(id, given))) if type(given) is tuple else 0
     if kind.__module__ not in ("builtins", "itertools", "collections") or not hasattr(kind, "__next__"):
         return None
     return operator.length_hint(value, -1) if hasattr(kind, "__length_hint__") else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import array
 import contextvars
 import csv
+import itertools
 import multiprocessing
 import os
 import threading
@@ -152,3 +153,26 @@ def test_what_an_object_keeps_that_lies_around_its_class_is_kept(caplog: pytest.
 
     said = told(caplog, step, average=Kept())
     assert "other['weight']" in said and "average" not in said
+
+
+def test_what_a_second_step_removes_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    held = SimpleNamespace(first=None, steps=0)
+
+    def step() -> None:
+        held.steps += 1
+        if held.steps == 1:
+            held.first = 1.5
+        elif held.steps == 2:
+            del held.first
+
+    assert "held.steps" in told(caplog, step)
+
+
+def test_an_iterator_that_ends_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    orders, pairs = itertools.permutations(range(2)), itertools.product(range(2), repeat=0)
+
+    def step() -> None:
+        next(orders, None)
+        next(pairs, None)
+
+    assert "orders" in told(caplog, step, steps=4)
