@@ -56,6 +56,7 @@ def test_every_rule_can_fail(rule: tidy.Rule) -> None:
         (tidy.skips, "import pytest\n@pytest.mark.skip\ndef test_a(): ...\n"),
         (tidy.skips, "import pytest\n@pytest.mark.skipif(True)\ndef test_a(): ...\n"),
         (tidy.reaches, "print(session._x)\n"),
+        (tidy.generated, ""),
         (tidy.unfinished, "raise NotImplemented" + "Error\n"),
         (tidy.swallowed, "import contextlib\nwith contextlib.suppress(Exception):\n    f()\n"),
     ],

@@ -145,7 +145,9 @@ def _reasoned(call: ast.Call | None) -> bool:
 
 
 def generated(file: Tracked) -> Iterator[str]:
-    """No generated file is tracked, except the protobuf stubs."""
+    """No generated file is tracked, except the protobuf stubs; nor an empty one, which a program has left."""
+    if not file.text and not file.path.endswith(("__init__.py", "/py.typed")):
+        yield "an empty file is tracked"
     head = "\n".join(file.text.splitlines()[:5])
     if _BUILT.search(file.path):
         yield "a built file is tracked"

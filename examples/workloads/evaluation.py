@@ -49,15 +49,21 @@ class Best(nn.Module):
 best = Best()
 
 
+def tell(rank: int, step: int) -> None:
+    """Leave a file for a step that is complete, in the folder that --out names."""
+    if args.out:
+        folder = Path(args.out) / "told"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{rank}.{step}").touch()
+
+
 def main() -> None:
     session = Session()
     session.track(model=model, optimizer=optimizer, best=best)
-    folder = Path(args.out or ".") / "told"
 
     @session.after_step
-    def told(step: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{session.rank}.{step}").touch()
+    def ended(step: int) -> None:
+        tell(session.rank, step)
 
     @session.elastic
     def train() -> None:
@@ -79,8 +85,6 @@ def main() -> None:
 
 def reference() -> None:
     rank = begin()
-    folder = Path(args.out or ".") / "told"
-    folder.mkdir(parents=True, exist_ok=True)
     ddp = DistributedDataParallel(model, bucket_cap_mb=ONE_EACH, find_unused_parameters=True)
     for step in range(args.steps):
         rows = share(step)
@@ -88,7 +92,7 @@ def reference() -> None:
         optimizer.step()
         optimizer.zero_grad()
         stop = step % EVERY == EVERY - 1 and best.look()
-        (folder / f"{rank}.{step}").touch()
+        tell(rank, step)
         if stop:
             break
     finish(args, rank, model=model, optimizer=optimizer, best=best)
