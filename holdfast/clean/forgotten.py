@@ -33,7 +33,6 @@ from holdfast.clean.looks.bits import (
     changed,
     clocks,
     is_time,
-    own_part,
     root_of,
     switches,
     variable_of,
@@ -49,6 +48,7 @@ from holdfast.clean.looks.reach import (
     with_held,
 )
 from holdfast.clean.read_loaders import ReadLoaders
+from holdfast.clean.samples import own_part
 from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
-from holdfast.state import digest
+from holdfast.state import digest, modes, shards
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Container, Iterable
 
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 VALUES = 32
 """Values of each tensor that are compared."""
 _WORDS: dict[int, Literal["B", "H", "I", "Q"]] = {1: "B", 2: "H", 4: "I", 8: "Q", 16: "Q"}
@@ -104,3 +105,17 @@ class DeviceValues:
                 rows = zip(some, parts, strict=True)
                 found |= {index for (index, values), part in rows if not digest.same_bits(values, part)}
         return found
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What of a tensor can be read here: all of it, or this rank's part of a DTensor. None: it is sparse or
+    nested, or of a class that says itself how it is read."""
+    part = shards.local(tensor)
+    plain = type(part) in _TENSORS and part.layout is torch.strided and not part.is_nested
+    return part if plain else None
+
+
+def loose_part(tensor: torch.Tensor, kept: Container[int]) -> torch.Tensor | None:
+    """The same of a tensor that is not tracked, else None. `kept`: addresses of memory that is."""
+    part = own_part(tensor)
+    return None if part is None or modes.storage(part) in kept else part

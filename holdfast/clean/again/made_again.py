@@ -23,9 +23,9 @@ import torch
 from holdfast.clean import loop_locals, restarting
 from holdfast.clean.again.registered import Registered
 from holdfast.clean.forgotten import shown
-from holdfast.clean.looks.bits import bits_of, changed, clocks, is_time, own_part, root_of
+from holdfast.clean.looks.bits import bits_of, changed, clocks, is_time, root_of
 from holdfast.clean.looks.reach import PLAIN, reached
-from holdfast.clean.samples import VALUES
+from holdfast.clean.samples import VALUES, loose_part, own_part
 from holdfast.state import modes
 from holdfast.state.randomness import GeneratorsAtStart
 
@@ -163,7 +163,7 @@ class CalledAgain:
         kept = self._kept()
         held = {type(each).__name__: each for each in things if not isinstance(each, torch.nn.Module)}
         for name, each in reached((), set(), held):
-            if _part(each, kept) is not None:
+            if isinstance(each, torch.Tensor) and loose_part(each, kept) is not None:
                 yield name, each
 
     def _kept(self) -> set[int]:
@@ -282,14 +282,8 @@ def _follows(value: ast.expr, known: Container[str]) -> bool:
 def _bits(value: Any, kept: Container[int]) -> Hashable:
     if not isinstance(value, torch.Tensor):
         return bits_of(value, kept)
-    part = _part(value, kept)
+    part = loose_part(value, kept)
     return None if part is None else (tuple(part.shape), _some(part))
-
-
-def _part(value: Any, kept: Container[int]) -> torch.Tensor | None:
-    """What of a tensor lies here and can be read; None: of no tensor, or it is tracked."""
-    part = own_part(value) if isinstance(value, torch.Tensor) else None
-    return None if part is None or modes.storage(part) in kept else part
 
 
 def _some(tensor: torch.Tensor) -> bytes:
@@ -313,7 +307,7 @@ def _copies(own: dict[str, Any], weights: Weights, kept: Container[int]) -> Iter
     """The names of tensors that have the values of a tracked one and are another one. Those that are the same
     everywhere say nothing."""
     for name, value in own.items():
-        part = _part(value, kept)
+        part = loose_part(value, kept) if isinstance(value, torch.Tensor) else None
         if part is not None and (alike := weights.get((part.shape, part.dtype))):
             some = _some(part)
             if some in alike and len({*_words(some, part.element_size())}) > 1:

@@ -35,15 +35,14 @@ import torch
 
 from holdfast.clean.looks import others, streams
 from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
-from holdfast.clean.samples import VALUES, ChosenValues
-from holdfast.state import digest, modes, randomness, shards
+from holdfast.clean.samples import VALUES, ChosenValues, loose_part
+from holdfast.state import digest, randomness
 
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Iterable
 
 _WHOLE_BYTES, _ITEMS = 1 << 20, 1 << 20
 """Up to these sizes, arrays, and collections of plain items, are compared as a whole."""
-_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 _BEGINNING = re.compile(r"[^.\[]*(\.[^.\[]+)?")
 _LAST = 3
 """Steps after which what the first one has made is told."""
@@ -238,17 +237,9 @@ def _of_iterator(value: Any) -> Hashable:
     return operator.length_hint(value, -1) if hasattr(kind, "__length_hint__") else None
 
 
-def own_part(tensor: torch.Tensor) -> torch.Tensor | None:
-    """What of a tensor can be read here: all of it, or this rank's part of a DTensor. None: it is sparse or
-    nested, or of a class that says itself how it is read."""
-    part = shards.local(tensor)
-    plain = type(part) in _TENSORS and part.layout is torch.strided and not part.is_nested
-    return part if plain else None
-
-
 def _of_tensor(whole: torch.Tensor, kept: Container[int]) -> Hashable:
-    tensor = own_part(whole)
-    if tensor is None or modes.storage(tensor) in kept:
+    tensor = loose_part(whole, kept)
+    if tensor is None:
         return None
     readable = tensor.device.type == "cpu" and tensor.is_contiguous() and _has_memory(tensor)
     return digest.writes(tensor), tuple(ChosenValues([tensor.detach()]).take().host) if readable else ()

@@ -26,6 +26,8 @@ from holdfast.state import randomness
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+"""Types of values that are told by themselves: not objects that could be changed."""
 _READING: tuple[type[Any], ...] = (enumerate, zip, map, filter, itertools.cycle, itertools.chain)
 _READING += (itertools.islice, itertools.zip_longest, itertools.accumulate, itertools.starmap)
 _READING += (itertools.pairwise, itertools.takewhile, itertools.dropwhile, itertools.groupby)
@@ -55,7 +57,7 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif issubclass(kind, DataLoader):
         yield f"{name}.dataset", value.dataset
     elif issubclass(kind, Dataset | Sampler) and kind.__module__.startswith("torch.utils.data."):
-        yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in _PLAIN)
+        yield from ((f"{name}.{key}", item) for key, item in vars(value).items() if type(item) not in PLAIN)
     elif kind.__module__ == "holdfast.session":
         own = ((key, item) for key, item in vars(value).items() if not key.startswith("_"))
         yield from ((f"{name}.{key}", item) for key, item in own)
@@ -65,9 +67,6 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name}.{held}", getattr(value, held, None)
     elif not kind.__module__.startswith(_KNOWN):
         yield from _of_package(name, value)
-
-
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _of_package(name: str, value: Any) -> Iterator[tuple[str, Any]]:

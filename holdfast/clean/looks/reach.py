@@ -42,8 +42,7 @@ OBJECTS_MAX = 20_000
 ITEMS_MAX = 64
 """Items of one container that are entered at most."""
 _FOREIGN = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "site-packages", "dist-packages")
-PLAIN = (bool, int, float, complex, str, bytes, type(None))
-"""Types of values that are told by themselves: not objects that could be changed."""
+PLAIN = others.PLAIN
 OPEN = (SimpleNamespace, Namespace, queue.Queue, threading.local)
 """Classes of the standard library that hold what a script puts there."""
 ASKING = frozenset({"steps", "loader", "sampler", "sample_indices", "indices_at", "begin_step"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +13,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from holdfast.clean.again.made_again import CalledAgain
 from holdfast.clean.forgotten import ForgottenState
 from holdfast.clean.unowned import Unowned
 from holdfast.state.tracked import TrackedState
+from tests.sdk.clean.again.called import called_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,20 +37,6 @@ def sharded(mesh: DeviceMesh) -> torch.nn.Module:
     for name, each in list(model.named_parameters()):
         setattr(model, name, torch.nn.Parameter(distribute_tensor(each.detach(), mesh, [Shard(0)])))
     return model
-
-
-def again(forgotten: ForgottenState, tracked: TrackedState, *, inside: bool = True) -> CalledAgain:
-    state: Any = SimpleNamespace(
-        tracked=tracked,
-        rank=0,
-        world_size=1,
-        completed=0,
-        seed=0,
-        agent=object(),
-        entry=SimpleNamespace(tracks_inside=inside, first=-1),
-        functions=SimpleNamespace(base=0),
-    )
-    return CalledAgain(state, forgotten)
 
 
 def test_an_average_of_shards_that_steps_change_is_named(
@@ -87,7 +72,7 @@ def test_shards_that_a_function_makes_before_its_steps(
     model, tracked = sharded(mesh), TrackedState()
     tracked.add("model", model)
     looking = ForgottenState(tracked)
-    calls = again(looking, tracked, inside=inside)
+    calls = called_again(looking, tracked, inside=inside)
 
     def train() -> None:
         calls.called()
@@ -137,7 +122,7 @@ class Closed:
 def test_a_look_before_the_steps_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     tracked = TrackedState()
     looking = ForgottenState(tracked)
-    calls = again(looking, tracked)
+    calls = called_again(looking, tracked, inside=True)
 
     def train() -> None:
         calls.called()

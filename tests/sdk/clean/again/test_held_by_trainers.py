@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from holdfast.clean.again.made_again import CalledAgain
 from holdfast.clean.forgotten import ForgottenState
 from holdfast.state.tracked import TrackedState
+from tests.sdk.clean.again.called import called_again
 
 if TYPE_CHECKING:
     import pytest
@@ -29,18 +28,7 @@ def test_copies_are_named_that_the_training_makes(caplog: pytest.LogCaptureFixtu
     tracked.add("model", model)
     callback, forgotten = Distilling(model), ForgottenState(tracked)
     forgotten.things = lambda: [callback]
-    entry = SimpleNamespace(tracks_inside=False, first=-1)
-    state: Any = SimpleNamespace(
-        tracked=tracked,
-        rank=0,
-        world_size=2,
-        completed=0,
-        seed=0,
-        agent=object(),
-        entry=entry,
-        functions=SimpleNamespace(base=0),
-    )
-    again = CalledAgain(state, forgotten)
+    again = called_again(forgotten, tracked)
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
         again.entered()
         again.called()
