@@ -281,8 +281,8 @@ def test_what_a_running_loop_gives_no_value_is_known() -> None:
             total += step
 
     first = main.__code__.co_firstlineno
-    assert given(main.__code__, first + 3) == {"step", "total"}
-    assert given(main.__code__, first + 1) == set()
+    assert given(main.__code__, first + 3) == frozenset({"step", "total"})
+    assert given(main.__code__, first + 1) == frozenset()
     assert given(compile("1", "nowhere", "exec"), 1) is None
 
 
