@@ -13,13 +13,15 @@ import socket
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import uvloop
 
 from controlplane.access.authentication import authenticator_of
 from controlplane.access.tls import TlsFiles
 from controlplane.access.tokens import Tokens
+from controlplane.core.records.effects import Effect
+from controlplane.core.records.events import Event
 from controlplane.core.records.timing import CoreSettings
 from controlplane.daemon.etcd.client import Etcd
 from controlplane.daemon.etcd.election import Election
@@ -46,6 +48,7 @@ from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.daemon.telemetry.metrics_server import MetricsServer, watch_lag
 from controlplane.setting import check_dialled
 from controlplane.settings import SettingsError, check_coordinator, host_port, is_loopback
+from controlplane.wire.shape import learn
 from holdfast import removal
 from holdfast.logs import set_up
 
@@ -94,6 +97,7 @@ async def run(settings: CoordinatorSettings) -> int:
 async def _serve(settings: CoordinatorSettings, stop: asyncio.Event) -> None:
     """Bind all ports, then stand for election until `stop` is set. Undo it all in reverse order."""
     garbage.look_at_young_objects()
+    learn((*get_args(Event), *get_args(Effect)))
     async with contextlib.AsyncExitStack() as stack:
         journal = _open_journal(settings)
         stack.push_async_callback(journal.close)

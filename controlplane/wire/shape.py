@@ -11,9 +11,12 @@ import typing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from controlplane.core.records import model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class WireError(ValueError):
@@ -50,6 +53,18 @@ class Shape:
 def shapes_of(record: type) -> tuple[Shape, ...]:
     """Return the fields of a record class, in order. Raises TypeError on an annotation without a shape."""
     return _shapes(record)
+
+
+def learn(records: Iterable[type]) -> None:
+    """Read the annotations of these records, and of all within them, now: else the first failure waits for
+    that."""
+    known: set[type] = set()
+    pending = list(records)
+    while pending:
+        record = pending.pop()
+        if record not in known:
+            known.add(record)
+            pending += [shape.kind for shape in shapes_of(record) if shape.is_record]
 
 
 @cache

@@ -6,14 +6,14 @@ change it twice: the training would go on and come out differently.
 Theory of operation. After some steps a few bytes of each value that the script can reach are noted (`reach`):
 numbers and strings, how long containers are, some values of tensors and arrays, the state of random
 generators. What differs at the next look was changed by the steps between. Looks come after the first three
-steps, and then after twice as many each time, so that they cost next to nothing. A value that belongs to a
-tracked object is kept and not looked at. Of the variables of the functions that run, a look sees those that
-the loop gives no value: lists, arrays, generators, what functions within them close over; and, given or not,
-modules and objects of the script's classes that have stayed the same since the last look: an average of the
-weights. What a loop gives values is found in the text, where it is carried on (`loop_locals`).
-
-What a step fills and empties again is the same at each of these looks. So where a step breaks off and will
-run again, another look is compared with the newest one."""
+steps, and then after twice as many each time: they cost next to nothing. A function that is called again
+changes things, too: the look after its next step is compared with none. What a tracked object has is kept
+and not looked at. Of the variables of the functions that run, a look sees those that the loop gives no value:
+lists, arrays, generators, what functions within them close over; and, given or not, modules and objects of
+the script's classes that have stayed the same since the last look: an average of the weights. What a loop
+gives values is found in the text, where it is carried on (`loop_locals`).
+What a step fills and empties again is the same at each of these looks: where a step breaks off and will run
+again, another look is compared with the newest one."""
 
 from __future__ import annotations
 
@@ -134,6 +134,7 @@ class ForgottenState:
         self._before: set[str] = set()  # the function's own variables where its steps began first
         self._steps = 0
         self._seen: dict[str, Hashable] | None = None
+        self._anew = False  # the function was called again: the next look is compared with none
         self._told: set[str] = set()
         self._read: set[tuple[Hashable, int]] = set()  # functions, and where they were
         self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
@@ -144,7 +145,7 @@ class ForgottenState:
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
         """An elastic function is called."""
-        self.functions, self._seen = [inspect.unwrap(function), *callbacks], None
+        self.functions, self._seen, self._anew = [inspect.unwrap(function), *callbacks], None, False
         self._tensors = _tensors(self._tracked)
 
     @property
@@ -196,16 +197,18 @@ class ForgottenState:
     def step_ended(self, *, tells: bool = True) -> None:
         """A step has ended: look, if it is time."""
         self._steps += 1
-        if self.over or (self._steps > _FIRST and self._steps & (self._steps - 1)):
+        due = self._steps <= _FIRST or not self._steps & (self._steps - 1)
+        if not (due or self._anew) or self.over:
             return
-        before = self._seen
+        before, self._anew = None if self._anew else self._seen, False
         with self.guarded():
             self._seen = self._look()
         if self.over or self._seen is None:
             return
         other = self._own.keys() - self._before  # variables that no look before the steps has seen
-        early, once = self._first.after({k: v for k, v in self._seen.items() if variable_of(k) not in other})
-        names = changed(before, self._seen) if before is not None else []
+        first = {k: v for k, v in self._seen.items() if variable_of(k) not in other}
+        early, once = self._first.after(first) if due else ([], [])
+        names = changed(before or {}, self._seen)
         since, self._clocks = self._clocks, clocks()
         moved = [name for name in (*early, *names) if not is_time(self._seen.get(name), since)]
         self._tell(moved, _CHANGED if tells else "")
@@ -215,7 +218,7 @@ class ForgottenState:
 
     def broken_off(self) -> None:
         """A step has broken off and runs again in this process: tell what it has left."""
-        if self.over or self._seen is None or self.things is not None:
+        if self.over or self._seen is None or self._anew or self.things is not None:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
         with self.guarded():
@@ -234,13 +237,12 @@ class ForgottenState:
                 found = self._look(own, beyond=beyond)
         return found
 
-    def excuse(self, names: list[str]) -> None:
-        """The function was called again: its own variables are others now, and so is what it has changed
-        before its steps. The steps have not changed that."""
-        roots, own = set(map(root_of, names)), self._own
+    def called_again(self, *, first: bool) -> None:
+        """The function was called again: its own variables are others. `first`: its first loop begins, and so
+        is what it has changed before. The next look is compared with none, after a step: now all wait."""
+        self._anew = self._anew or first
         if self._seen is not None:
-            rest = self._seen.items()
-            self._seen = {k: v for k, v in rest if root_of(k) not in roots and variable_of(k) not in own}
+            self._seen = {k: v for k, v in self._seen.items() if variable_of(k) not in self._own}
 
     def reachable(self) -> list[Any]:
         """Every object that lasts from one call of the function to the next, or is kept otherwise."""

@@ -82,16 +82,19 @@ def unkept(
     return list(found.values())
 
 
-def given(function: Callable[..., Any] | CodeType, at: int, *, asking: bool = False) -> set[str] | None:
+@functools.lru_cache(maxsize=256)
+def given(code: CodeType, at: int, *, asking: bool = False) -> frozenset[str] | None:
     """The names that the loops of a running function give values, those that it is in at this line of its
-    file; None if there is no text. `asking`: only those that ask for their next item there."""
-    tree, first = text_of(function)
+    file; None if there is no text. `asking`: only those that ask for their next item there.
+
+    It is kept: each generation asks again, and everybody waits for it then."""
+    tree, first = _parsed(code)
     if tree is None:
         return None
     line = at - first + 1
     around = [each for each in restarting.around(tree, line) if not asking or restarting.asks(each, line)]
     defined = (each.name for loop in around for each in ast.walk(loop) if isinstance(each, _DEFINING))
-    return {*defined, *(name for loop in around for name in Carried(loop).given)}
+    return frozenset({*defined, *(name for loop in around for name in Carried(loop).given)})
 
 
 def text_of(function: Callable[..., Any] | CodeType) -> tuple[ast.AST | None, int]:

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class Barrier:
     """Where a rank waits between the generations of one call of an elastic function.
 
-    `finished`: the function has returned here, and its end on the other ranks is waited for."""
+    `finished`: the function has returned here, and its end on the other ranks is waited for. `looks`: a step
+    has broken off and runs again; what it has left is looked at once the coordinator has been told that this
+    rank is ready, because it takes milliseconds."""
 
     def __init__(self, runtime: Runtime, agent: AgentClient, name: str) -> None:
         self._runtime, self._state = runtime, runtime.state
         self._agent, self._name = agent, name
-        self.finished = False
+        self.finished = self.looks = False
 
     def wait(self) -> Formation | None:
         """Wait for the next generation; None when the function is over on all ranks."""
@@ -40,6 +42,9 @@ class Barrier:
             state.phase = "ready"
             state.progress.show("barrier")
             leaving.let_go(state)
+            if self.looks:
+                self._runtime.forgotten.broken_off()
+            self.looks = False
         orders = self._await()
         agent.forget("ready")
         if orders.refused:

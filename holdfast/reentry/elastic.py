@@ -315,8 +315,7 @@ class _Loop:
             self._runtime.again.release()
         values = (state.generation, state.completed, error)
         recovery_log.write(self._agent, logging.INFO, "left generation %d at step %d: %s", *values)
-        if again:
-            self._runtime.forgotten.broken_off()
+        self._barrier.looks = again
         if state.clean.step < 0 and state.guard.reason:
             recovery_log.write(self._agent, logging.INFO, "its state is not clean: %s", state.guard.reason)
 

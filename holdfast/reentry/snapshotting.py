@@ -32,8 +32,10 @@ def ask_early(state: RankState, agent: AgentClient) -> None:
     """Ask for room as soon as the state is restored, if it is complete.
 
     If ranks hold different parts, report this rank's shard id at once, even if the optimizer has no state
-    yet."""
-    if state.completed or state.shard_id != shard_ids.WHOLE:
+    yet. A process that joins others, which hold all that it holds, asks at its first boundary: now they wait
+    for it."""
+    whole = state.shard_id == shard_ids.WHOLE
+    if (state.completed and state.entry.first < 0) or not whole:
         ask_for_room(state, agent)
 
 

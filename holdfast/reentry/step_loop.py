@@ -45,12 +45,9 @@ class StepLoop:
         if state.times.on and state.times.gpu is None and state.device.type == "cuda":
             state.times.gpu = GpuTimes(PHASES)
         self._number = state.times.begin()
-        first = state.entry.first == state.rank
-        self._runtime.again.steps_begin(
-            seeded=self._seed is not None, left=self.left(), first=first, tells=self._tells
-        )
+        self._runtime.again.steps_begin(seeded=self._seed is not None, left=self.left(), tells=self._tells)
         if self._tells:
-            self._runtime.forgotten.begin(joins=self._runtime.state.entry.first >= 0)
+            self._runtime.forgotten.begin(joins=state.entry.first >= 0)
 
     @property
     def _tells(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from controlplane.core.records.model import WHOLE_STATE, MemberPhase
 from controlplane.core.records.words import NEVER_STEP
 from holdfast.ipc.messages import agent, gradients, profiles, rank, replicas
-from holdfast.ipc.messages.fields import BadMessage, Record
+from holdfast.ipc.messages.fields import BadMessage, Record, by_op
 
 GENERATION = {"number": 3, "term": 1, "seats": []}
 FROM_RANK: list[tuple[Record, str]] = [
@@ -301,3 +302,15 @@ def test_an_older_agent_is_understood() -> None:
     assert agent.from_agent({"op": "refused"}) == agent.Refused("no reason given")
     long = agent.from_agent({"op": "interrupt", "generation": 1, "incident": "x" * 200})
     assert long == agent.Interrupt(1, "", "x" * 90)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable(Record):
+    op = "unreadable"
+    value: int
+
+
+def test_how_messages_are_read_is_looked_up_where_their_table_is_made() -> None:
+    assert by_op([rank.Beat]) == {"beat": rank.Beat}
+    with pytest.raises(AttributeError, match="__metadata__"):
+        by_op([_Unreadable])

@@ -30,7 +30,7 @@ from controlplane.wire import codec, records, versions
 from controlplane.wire import control_pb2 as pb
 from controlplane.wire.mapping import RECORDS
 from controlplane.wire.relayed import BeatsTaken, RelayBeats
-from controlplane.wire.shape import Shape, WireError, shapes_of
+from controlplane.wire.shape import Shape, WireError, learn, shapes_of
 
 ORDERS = get_args(codec.Order)
 FROM_AGENTS = [
@@ -293,3 +293,19 @@ def test_json_of_a_newer_holdfast_is_read_without_what_we_do_not_know() -> None:
     del document["job"]
     with pytest.raises(WireError, match=r"JobState\.job is missing"):
         records.unpack(model.JobState, json.dumps(document).encode())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+    thing: object
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outer:
+    inner: tuple[_Inner, ...]
+
+
+def test_records_are_learned_with_all_that_is_in_them() -> None:
+    learn([*get_args(events.Event), *get_args(effects.Effect)])
+    with pytest.raises(TypeError, match="field thing: no shape"):
+        learn([_Outer])

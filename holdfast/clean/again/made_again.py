@@ -15,6 +15,7 @@ where this process has got another rank."""
 from __future__ import annotations
 
 import ast
+import functools
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,7 +32,7 @@ from holdfast.state.randomness import GeneratorsAtStart
 
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Iterable, Iterator
-    from types import FrameType
+    from types import CodeType
 
     from holdfast.clean.forgotten import ForgottenState
     from holdfast.state.tracked import TrackedState
@@ -114,7 +115,7 @@ class CalledAgain:
             self._random.restore()
         self._registered.called()
         self._clocks = clocks()
-        self._lasting = self._forgotten.lasting() if self._times and self._looks else None
+        self._lasting = self._forgotten.lasting() if self._times and self._looks and self._compares else None
         if not self._looks and not self._times:
             with self._forgotten.guarded():
                 self._there = [each for _, each in self._held()]
@@ -128,10 +129,10 @@ class CalledAgain:
     def _looks(self) -> bool:
         return self._forgotten.things is None and not self._forgotten.over
 
-    def steps_begin(self, *, seeded: bool, left: bool, first: bool, tells: bool) -> None:
+    def steps_begin(self, *, seeded: bool, left: bool, tells: bool) -> None:
         """A loop over steps begins. `seeded`: each of them is. `left`: there are some; a function that is
-        called again comes through the loops that are over. `first`: this rank is the first that has been here
-        before, and tells what it finds. `tells`: it tells of the script's mistakes."""
+        called again comes through the loops that are over. `tells`: this rank tells of the script's
+        mistakes."""
         loop, self._loop = self._loop, self._loop + 1
         if loop == 0:
             self._registered.steps_begin()
@@ -147,8 +148,10 @@ class CalledAgain:
         if after is not None and not (seeded or drawn_inside or self._begins):
             after.restore()
         if self._looks and self._state.agent is not None and not self._joins and self._is_due(loop):
+            if self._times > 1:
+                self._forgotten.called_again(first=loop == 0)
             with self._forgotten.guarded():
-                self._look(loop, first=first, tells=tells)
+                self._look(loop, tells=tells)
 
     def step_ended(self, *, tells: bool) -> None:
         """A step has ended."""
@@ -191,6 +194,12 @@ class CalledAgain:
         return self._times == 1 and self._state.entry.first >= 0
 
     @property
+    def _compares(self) -> bool:
+        """Whether this rank is the first of those that have been here before: it alone compares what it finds
+        with what there was, and tells. The others do not look, because everybody waits for each of them."""
+        return bool(self._state.entry.first == self._state.rank)
+
+    @property
     def _inside(self) -> bool:
         return bool(self._state.entry.tracks_inside)
 
@@ -202,18 +211,18 @@ class CalledAgain:
         self._looked = done
         return True
 
-    def _look(self, loop: int, *, first: bool, tells: bool) -> None:
+    def _look(self, loop: int, *, tells: bool) -> None:
+        at = (self._state.rank, self._state.world_size, loop)
+        if at in self._first and not self._compares:
+            return
         own, kept = dict(self._own()), self._kept()
         if tells and self._times == 1 and loop < _FIRST and not self._inside:
             self._tell(_COPIED, list(_copies(own, _weights(self._state.tracked.modules), kept)))
         before, self._lasting = self._lasting or {}, None
         after = self._forgotten.lasting() if before else {}
         twice = [name for name in changed(before, after) if not is_time(after[name], self._clocks)]
-        if self._times > 1:
-            self._forgotten.excuse(twice)
         now = {name: bits for name, each in own.items() if (bits := _bits(each, kept)) is not None}
-        at = (self._state.rank, self._state.world_size, loop)
-        if first and at in self._first:
+        if self._compares and at in self._first:
             self._tell(_OTHER, changed(self._first[at], now))
             self._tell(_TWICE, twice)
         self._first.setdefault(at, now)
@@ -225,7 +234,7 @@ class CalledAgain:
         lasting = self._forgotten.reachable()  # held, so that no id is another object's meanwhile
         variables: dict[str, Any] = {}
         for at, (frame, values) in enumerate(self._forgotten.made()):
-            following = _following(frame)
+            following = _following(frame.f_code)
             own = {*frame.f_code.co_varnames, *frame.f_code.co_cellvars} - following
             if at == 0:
                 count = frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount
@@ -248,12 +257,14 @@ class CalledAgain:
         return new
 
 
-def _following(frame: FrameType) -> set[str]:
-    """Variables of a function that follow from the session or from a clock, by its text."""
-    tree, _ = loop_locals.text_of(frame.f_code)
+@functools.lru_cache(maxsize=256)
+def _following(code: CodeType) -> frozenset[str]:
+    """Variables of a function that follow from the session or from a clock, by its text. They are kept: each
+    generation asks for them."""
+    tree, _ = loop_locals.text_of(code)
     found: set[str] = set()
     if tree is None:
-        return found
+        return frozenset()
     assigned = [each for each in ast.walk(tree) if isinstance(each, ast.Assign | ast.AnnAssign)]
     while True:
         before = len(found)
@@ -264,7 +275,7 @@ def _following(frame: FrameType) -> set[str]:
                     name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
                 }
         if len(found) == before:
-            return found
+            return frozenset(found)
 
 
 def _follows(value: ast.expr, known: Container[str]) -> bool:

@@ -18,6 +18,7 @@ from holdfast.ipc.messages.fields import (
     Text,
     as_is,
     as_text,
+    by_op,
     decode,
     if_there,
 )
@@ -190,7 +191,7 @@ AgentMessage = (
 )  # fmt: skip
 """What an agent sends to a rank."""
 
-_KINDS: dict[str, Any] = {kind.op: kind for kind in AgentMessage.__args__ if kind is not Halt}
+_KINDS = by_op(kind for kind in AgentMessage.__args__ if kind is not Halt)
 
 
 def from_agent(message: Message) -> AgentMessage:

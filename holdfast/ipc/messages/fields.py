@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from holdfast.ipc.frames import Message
 
@@ -112,6 +112,15 @@ class Record:
 def _readers(kind: type[Record]) -> tuple[tuple[str, Callable[[Message, str], Any]], ...]:
     hints = get_type_hints(kind, include_extras=True)
     return tuple((part.name, hints[part.name].__metadata__[0]) for part in dataclasses.fields(kind))
+
+
+def by_op(kinds: Iterable[Any]) -> dict[str, Any]:
+    """These classes of messages by their `op`. How their fields are read is looked up now: else the first
+    failure waits for that."""
+    found = {kind.op: kind for kind in kinds}
+    for kind in found.values():
+        _readers(kind)
+    return found
 
 
 def decode(message: Message, kinds: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from holdfast.ipc.messages.fields import (
     AnyInteger,
@@ -19,6 +19,7 @@ from holdfast.ipc.messages.fields import (
     Record,
     Text,
     as_is,
+    by_op,
     decode,
     integer,
     or_null,
@@ -145,7 +146,7 @@ LauncherCommand = (
 )  # fmt: skip
 """What an agent sends to its launcher."""
 
-COMMANDS: dict[str, Any] = {kind.op: kind for kind in LauncherCommand.__args__}
+COMMANDS = by_op(LauncherCommand.__args__)
 
 
 def launcher_command(message: Message) -> LauncherCommand:
@@ -274,7 +275,7 @@ LauncherMessage = (
 )  # fmt: skip
 """What a launcher sends to its agent."""
 
-_REPORTS: dict[str, Any] = {kind.op: kind for kind in LauncherMessage.__args__}
+_REPORTS = by_op(LauncherMessage.__args__)
 
 
 def from_launcher(message: Message) -> LauncherMessage:

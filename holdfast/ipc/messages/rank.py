@@ -11,7 +11,7 @@ import dataclasses
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from holdfast.ipc.messages.fields import (
     AnyInteger,
@@ -25,6 +25,7 @@ from holdfast.ipc.messages.fields import (
     Record,
     Text,
     TextOrEmpty,
+    by_op,
     decode,
     if_there,
     or_null,
@@ -367,7 +368,7 @@ RankMessage = (
 )  # fmt: skip
 """What a rank sends after its Hello."""
 
-_KINDS: dict[str, Any] = {kind.op: kind for kind in RankMessage.__args__}
+_KINDS = by_op(RankMessage.__args__)
 
 
 def from_rank(message: Message) -> RankMessage:

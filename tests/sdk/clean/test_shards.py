@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from holdfast.clean.forgotten import ForgottenState
 from holdfast.clean.unowned import Unowned
 from holdfast.state.tracked import TrackedState
-from tests.sdk.clean.again.called import called_again
+from tests.sdk.clean.again.called import Entry, called_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,12 +72,13 @@ def test_shards_that_a_function_makes_before_its_steps(
     model, tracked = sharded(mesh), TrackedState()
     tracked.add("model", model)
     looking = ForgottenState(tracked)
-    calls = called_again(looking, tracked, inside=inside)
+    entry = Entry(tracks_inside=inside)
+    calls = called_again(looking, tracked, entry)
 
     def train() -> None:
         calls.called()
         start = [each.detach().clone() for each in model.parameters()]
-        calls.steps_begin(seeded=True, left=True, first=True, tells=True)
+        calls.steps_begin(seeded=True, left=True, tells=True)
         with torch.no_grad():
             for each in model.parameters():
                 each.add_(1)
@@ -88,6 +89,7 @@ def test_shards_that_a_function_makes_before_its_steps(
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
         train()
         copied = [record.getMessage() for record in caplog.records]
+        entry.first = 0
         train()
     assert ["start[0]" in each for each in copied] == ([] if inside else [True])
     assert "not what it was: start[0]" in caplog.records[-1].getMessage()
@@ -122,18 +124,20 @@ class Closed:
 def test_a_look_before_the_steps_that_fails_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     tracked = TrackedState()
     looking = ForgottenState(tracked)
-    calls = called_again(looking, tracked, inside=True)
+    entry = Entry(tracks_inside=True)
+    calls = called_again(looking, tracked, entry)
 
     def train() -> None:
         calls.called()
         closed = {"thing": Closed()}
-        calls.steps_begin(seeded=True, left=True, first=True, tells=True)
+        calls.steps_begin(seeded=True, left=True, tells=True)
         assert closed
 
     looking.entered(train, ())
     calls.entered()
     with caplog.at_level(logging.WARNING, "holdfast.sdk"):
         train()
+        entry.first = 0
         train()
     (said,) = [record.getMessage() for record in caplog.records]
     assert "cannot be seen" in said and "here" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,17 @@ if TYPE_CHECKING:
     from holdfast.state.tracked import TrackedState
 
 
-def called_again(forgotten: ForgottenState, tracked: TrackedState, *, inside: bool = False) -> CalledAgain:
-    """For rank 0 of two under an agent. `inside`: it tracks its objects in the function."""
+@dataclass
+class Entry:
+    """How the function is entered. `tracks_inside`: it tracks its objects itself. `first`: the first rank
+    that has been there before; -1: none has."""
+
+    tracks_inside: bool = False
+    first: int = -1
+
+
+def called_again(forgotten: ForgottenState, tracked: TrackedState, entry: Entry | None = None) -> CalledAgain:
+    """For rank 0 of two under an agent."""
     state: Any = SimpleNamespace(
         tracked=tracked,
         rank=0,
@@ -21,7 +31,7 @@ def called_again(forgotten: ForgottenState, tracked: TrackedState, *, inside: bo
         completed=0,
         seed=0,
         agent=object(),
-        entry=SimpleNamespace(tracks_inside=inside, first=-1),
+        entry=entry or Entry(),
         functions=SimpleNamespace(base=0),
     )
     return CalledAgain(state, forgotten)
