@@ -102,6 +102,8 @@ class Beginnings:
         except Exception as error:  # an object of the script or of a package has run code of its own
             log.warning(_UNSEEN, type(error).__name__, error)
         self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
+        for name, thing in self._state.tracked.objects.items():
+            self._add(_MADE, f"which classes {name} is made of", zlib.crc32(repr(_classes(thing)).encode()))
         for name, value in _options(self._state.tracked):
             self._add(_OPTIONS, name, zlib.crc32(repr(value).encode()))
         for name, text in code.items():
@@ -205,6 +207,12 @@ def _read(came: Any) -> dict[int, int]:
         return dict(zip(flat[::2], flat[1::2], strict=True))
     except (ValueError, struct.error):
         return {}
+
+
+def _classes(thing: Any) -> list[str]:
+    """The class of an object, and of all parts of a module: some have no state (an activation)."""
+    parts = thing.modules() if isinstance(thing, torch.nn.Module) else (thing,)
+    return [f"{type(each).__module__}.{type(each).__qualname__}" for each in parts]
 
 
 def _options(tracked: TrackedState) -> Iterator[tuple[str, Any]]:

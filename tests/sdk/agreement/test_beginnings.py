@@ -94,8 +94,10 @@ rows = (FOLDER / "rows.txt").read_text().split()
 pid, began, ticks, run = os.getpid(), time.time(), time.perf_counter(), time.strftime("%Y%m%d-%H%M%S")
 torch.manual_seed(settings["seed"])
 table = torch.randn(8)
-model = torch.nn.Linear(2, 1)
+activation = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[settings["activation"]]()
+model = torch.nn.Sequential(torch.nn.Linear(2, 1), activation)
 optimizer = torch.optim.SGD(model.parameters(), lr=settings["rate"])
+del activation
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=settings["steps"])
 session.track(model=model, optimizer=optimizer, schedule=schedule)
 
@@ -112,7 +114,7 @@ def train():
 
 train()
 """
-BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20}'
+BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20, "activation": "relu"}'
 
 
 def _told_anew(zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str]) -> list[str]:
@@ -141,12 +143,16 @@ def test_new_processes_name_what_is_not_as_it_was_when_their_state_was_trained(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
     rows = " ".join(f"row-{each}" for each in range(99, -1, -1))
-    changes = {"settings.json": '{"seed": 2, "rate": 0.2, "steps": 30}', "rows.txt": rows}
+    changes = {
+        "settings.json": '{"seed": 2, "rate": 0.2, "steps": 30, "activation": "tanh"}',
+        "rows.txt": rows,
+    }
     made, options = _told_anew(zygote, tmp_path, ranks, changes)
     assert "of step 10 was trained: " in made
     names = made.partition("was trained: ")[2].partition(". If")[0]
-    settings = ["settings['rate']", "settings['seed']", "settings['steps']"]
-    assert sorted(names.split(", ")) == sorted([*settings, "rows", "table", "the seed of the Session"])
+    settings = [f"settings['{each}']" for each in ("activation", "rate", "seed", "steps")]
+    others = ["rows", "table", "the seed of the Session", "which classes model is made of"]
+    assert sorted(names.split(", ")) == sorted([*settings, *others])
     names = options.partition("begun with: ")[2].partition(". Those")[0]
     rates = [f"optimizer.param_groups[0]['{each}']" for each in ("initial_lr", "lr")]
     assert {*rates, "schedule.T_max"} <= {*names.split(", ")}
