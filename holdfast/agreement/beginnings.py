@@ -1,4 +1,4 @@
-"""Tell that a process has begun with other values than those that it joins.
+"""Tell that a process has begun with other values than those that it joins, or that trained its state.
 
 What stands above the elastic function runs again in a process that takes a dead rank's place, long after the
 others ran it. What it reads then may be another thing: settings that somebody has edited, a cache or a
@@ -8,13 +8,23 @@ else would show it.
 Theory of operation. Before a process waits for its first generation, it notes what the variables of the
 script are. In the first generation the ranks find out which of them are the same on all: only those count.
 Clocks, numbers of processes and what is drawn without a seed differ from the beginning. A process that joins
-later is told what the others have in common, and names what differs."""
+later is told what the others have in common, and names what differs.
+
+Where all processes are new, no rank can tell. So the common values go with each snapshot and checkpoint, as
+digests, and the first generation of new processes compares its own with them. There, options of what is
+tracked (a learning rate) count, too, which the state overrides; and what runs: the script's files, libraries
+(running_code.py tells the same among ranks that live)."""
 
 from __future__ import annotations
 
+import base64
+import itertools
 import logging
+import math
 import os
 import re
+import struct
+import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +33,24 @@ import torch.distributed as dist
 
 from holdfast.clean.forgotten import shown
 from holdfast.clean.looks.bits import bits_of
-from holdfast.clean.looks.reach import PLAIN
+from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.rank_state import RankState
+    from holdfast.state.tracked import TrackedState
 
 _VALUES_MAX = 2000
+_ITEMS_MAX = 4096
+"""Of longer lists of plain items, as many of them count."""
+_ITEM = re.compile(r"\[\d")
+_FORM = "1:"
+"""What the text of a header begins with: another form, or other digests, have another number."""
+_MADE, _OPTIONS, _CODE = "made", "options", "code"
+_OWN_CLOCK_S = 3600
 _ABSENT = -1
 _SECONDS = (1.5e9, 2.5e9)
 """Times of a clock, since 1970."""
@@ -46,6 +64,17 @@ _OTHER = (
     "that the script reads has changed since: settings, a cache, a checkpoint of its own. Leave such files "
     "as they are while a job runs; what training itself has come to, Holdfast restores"
 )
+_SINCE = (
+    "all processes are new, and what the script makes before its training is not what it was when the state "
+    "of step %d was trained: %s%s. If the steps depend on it, the training comes out differently from here "
+    "on. Something that the script reads or is has changed since: settings, data, a number in its text, what "
+    "it has written itself"
+)
+_OVERRIDDEN = (
+    "the script gives what it tracks other options than those that the state of step %d was begun with: "
+    "%s%s. Those of the state count. To go on with others, set them in a step"
+)
+_OTHER_CODE = "the state of step %d was trained by another text or version of %s%s than runs now"
 _UNSEEN = "what the script has made before its training cannot be seen, nor compared with other ranks: %s: %s"
 log = logging.getLogger("holdfast.sdk")
 
@@ -56,28 +85,39 @@ class Beginnings:
     def __init__(self, state: RankState, values: Callable[[], Iterable[tuple[str, Any]]]) -> None:
         self._state, self._values = state, values
         self._own: dict[int, int] | None = None  # digests, by those of names
-        self._names: dict[int, str] = {}
+        self._names: dict[int, tuple[str, str]] = {}  # of what kind each is, and its name
         self._common: dict[int, int] | None = None  # what all ranks had in common at the beginning
+        self._text = ""  # the same for headers
         self._giver = -1  # the rank that is to tell it to those that have joined; -1: none has
+        self._anew = False  # no rank of this generation knew what is common
 
-    def note(self) -> None:
-        """Note the values, if that was not done yet."""
+    def note(self, code: Mapping[str, str]) -> None:
+        """Note the values, and what runs, if that was not done yet."""
         if self._own is not None:
             return
         self._own = {}
         try:
             for name, value in self._values():
-                number = _digest(name, value) if len(self._own) < _VALUES_MAX else None
-                if number is not None:
-                    self._own.setdefault(key := zlib.crc32(name.encode()), number)
-                    self._names[key] = name
+                self._add(_MADE, name, _digest(name, value))
         except Exception as error:  # an object of the script or of a package has run code of its own
             log.warning(_UNSEEN, type(error).__name__, error)
+        self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
+        for name, thing in self._state.tracked.objects.items():
+            self._add(_MADE, f"which classes {name} is made of", zlib.crc32(repr(_classes(thing)).encode()))
+        for name, value in _options(self._state.tracked):
+            self._add(_OPTIONS, name, zlib.crc32(repr(value).encode()))
+        for name, text in code.items():
+            self._add(_CODE, name, zlib.crc32(text.encode()))
+
+    def _add(self, kind: str, name: str, number: int | None) -> None:
+        own = self._own
+        if number is not None and own is not None and len(own) < _VALUES_MAX:
+            own.setdefault(key := zlib.crc32(f"{kind} {name}".encode()), number)
+            self._names[key] = kind, name
 
     def numbers(self) -> list[int]:
         """What the others have to know: whether this process knows what they have in common, and else how
         many values it has, and which."""
-        self.note()
         keys = list(self._own or {})
         return [int(self._common is not None), len(keys), zlib.crc32(repr(keys).encode())]
 
@@ -85,10 +125,34 @@ class Beginnings:
         """A generation begins: find out what is common, if no rank knows. Every rank calls it with the
         numbers of all."""
         knowing, self._giver = [rank for rank, row in enumerate(rows) if row[0]], -1
+        self._anew = not knowing
         if not knowing:
-            self._common = self._agree(alike=all(row == rows[0] for row in rows))
+            self._know(self._agree(alike=all(row == rows[0] for row in rows)))
         elif len(knowing) < len(rows):
             self._giver = knowing[0]
+
+    def restored(self, step: int) -> None:
+        """The state of `step` is restored: if all processes are new, name what is not as it was when that
+        was trained. Rank 0 does; another one names only what it has otherwise than rank 0."""
+        came, self._state.tracked.began = self._state.tracked.began, False
+        own, common = self._own or {}, self._common or {}
+        then, anew, self._anew = _read(came), self._anew, False
+        if not anew or not step:
+            return
+        mine = own if self._state.rank == 0 else {key: own[key] for key in own if key not in common}
+        differing = [key for key, number in mine.items() if then.get(key, number) != number]
+        named = [self._names[key] for key in differing]
+        for kind, text in ((_MADE, _SINCE), (_OPTIONS, _OVERRIDDEN), (_CODE, _OTHER_CODE)):
+            names = [name for each, name in named if each == kind]
+            if names:
+                log.warning(text, step, *shown(_first_of_each(names) if kind == _MADE else names))
+
+    def text(self) -> str:
+        """What was common at the beginning, for the header of the present state; "": it is not known."""
+        came = self._state.tracked.began
+        if came is False:
+            return self._text
+        return came if isinstance(came, str) else ""  # others receive what came with the state
 
     def compare(self) -> None:
         """Give those that have joined what is common, and name what differs. All ranks call it after their
@@ -99,12 +163,17 @@ class Beginnings:
         told = transfer.tell(flat, self._giver, self._state.rank, self._device)
         self._giver = -1
         if self._common is None:
-            self._common = dict(zip(told[::2], told[1::2], strict=True))
+            self._know(dict(zip(told[::2], told[1::2], strict=True)))
             self._tell()
 
     @property
     def _device(self) -> torch.device:
         return carrier(self._state.backend, self._state.device)
+
+    def _know(self, common: dict[int, int]) -> None:
+        self._common = common
+        flat = [number for pair in sorted(common.items()) for number in pair]
+        self._text = _FORM + base64.b85encode(struct.pack(f"<{len(flat)}I", *flat)).decode() if flat else ""
 
     def _agree(self, *, alike: bool) -> dict[int, int]:
         """The values that are the same on all ranks. `alike`: they have the same names."""
@@ -123,9 +192,52 @@ class Beginnings:
 
     def _tell(self) -> None:
         own, common = self._own or {}, self._common or {}
-        names = [self._names[key] for key, number in own.items() if common.get(key, number) != number]
-        if names:
+        differing = [self._names[key] for key, number in own.items() if common.get(key, number) != number]
+        if names := _first_of_each(name for kind, name in differing if kind == _MADE):
             log.warning(_OTHER, *shown(names))
+
+
+def _read(came: Any) -> dict[int, int]:
+    """What a header says was common; {} if it says nothing that this version reads."""
+    if not isinstance(came, str) or not came.startswith(_FORM):
+        return {}
+    try:
+        data = base64.b85decode(came.removeprefix(_FORM))
+        flat = struct.unpack(f"<{len(data) // 4}I", data)
+        return dict(zip(flat[::2], flat[1::2], strict=True))
+    except (ValueError, struct.error):
+        return {}
+
+
+def _classes(thing: Any) -> list[str]:
+    """The class of an object, and of all parts of a module: some have no state (an activation)."""
+    parts = thing.modules() if isinstance(thing, torch.nn.Module) else (thing,)
+    return [f"{type(each).__module__}.{type(each).__qualname__}" for each in parts]
+
+
+def _options(tracked: TrackedState) -> Iterator[tuple[str, Any]]:
+    """The plain options of tracked optimizers and of torch's schedulers, as the script has made them."""
+    for name, thing in tracked.objects.items():
+        if isinstance(thing, torch.optim.Optimizer):
+            for at, group in enumerate(thing.param_groups):
+                plain = ((key, group[key]) for key in group if key != "params")
+                yield from (
+                    (f"{name}.param_groups[{at}][{key!r}]", each) for key, each in plain if _says(each)
+                )
+        elif isinstance(thing, torch.optim.lr_scheduler.LRScheduler):
+            yield from ((f"{name}.{key}", each) for key, each in vars(thing).items() if _says(each))
+
+
+def _first_of_each(names: Iterable[str]) -> list[str]:
+    """The names, but of the items of one list only the first."""
+    return list({_ITEM.split(name)[0]: name for name in reversed(list(names))}.values())[::-1]
+
+
+def _says(value: Any) -> bool:
+    """Whether the text of a value says all of it, in each process."""
+    return type(value) in PLAIN or (
+        type(value) in (list, tuple) and all(type(each) in PLAIN for each in value)
+    )
 
 
 def _digest(name: str, value: Any) -> int | None:
@@ -139,11 +251,25 @@ def _digest(name: str, value: Any) -> int | None:
     if kind in PLAIN:
         return zlib.crc32(repr(value).encode())
     if issubclass(kind, list | tuple | dict | set | frozenset):
-        return len(value)
+        return _of_items(value)
     bits: Any = bits_of(value, ()) if issubclass(kind, torch.Tensor) or _is_numpys(kind) else None
     if bits is None:
         return None
     return zlib.crc32(repr(bits[1] if issubclass(kind, torch.Tensor) else bits).encode())
+
+
+def _of_items(value: Any) -> int:
+    """How many there are; of many plain ones (the lines of a file), which ones and in which order, because
+    these are not looked at one by one."""
+    size = len(value)
+    if size <= ITEMS_MAX or type(value) not in (list, tuple, dict):
+        return size
+    items = value.values() if type(value) is dict else value
+    chosen = list(itertools.islice(items, 0, None, -(-size // _ITEMS_MAX)))
+    if {*map(type, chosen)} - {*PLAIN}:
+        return size
+    texts = [os.path.basename(each) if type(each) is str else repr(each) for each in chosen]
+    return zlib.crc32(repr((size, texts)).encode(errors="replace"))
 
 
 def _is_numpys(kind: type[Any]) -> bool:
@@ -151,4 +277,7 @@ def _is_numpys(kind: type[Any]) -> bool:
 
 
 def _is_time(value: float) -> bool:
-    return any(_SECONDS[0] < value / unit < _SECONDS[1] for unit in (1, 1e3, 1e6, 1e9))
+    if any(_SECONDS[0] < value / unit < _SECONDS[1] for unit in (1, 1e3, 1e6, 1e9)):
+        return True
+    own = (clock() - value for clock in (time.monotonic, time.perf_counter))
+    return not math.isinf(value) and value % 1 != 0 and any(0 <= since < _OWN_CLOCK_S for since in own)

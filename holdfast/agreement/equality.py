@@ -87,13 +87,14 @@ class Equality:
     def prepare(self) -> None:
         """Do beforehand, while nobody waits for this rank, what `meet` needs of this process alone."""
         self._code.number()
-        self._beginnings.note()
+        self._beginnings.note(self._code.names)
 
     def meet(self, step: int, *, holds: bool, fresh: bool) -> None:
         """Compare the whole state among the ranks that hold that of `step`.
 
         `fresh`: it is as the script built it; objects tracked with `from_rank_0` are given to all first.
         Raises SessionError on every rank if it differs."""
+        self.prepare()
         state = self._state
         own = state.tracked.objects
         claims = state.tracked.claims
@@ -119,6 +120,13 @@ class Equality:
             self._scatter()
         elif state.rank in lost and (buffers or any(row[3] for row in rows)):
             state.inexact.append(f"buffers of rank {state.rank}")
+
+    def restored(self, step: int) -> None:
+        """The state of `step` is restored on this rank."""
+        if self._state.world_size == 1:  # it has met nobody
+            self.prepare()
+            self._beginnings.meet([self._beginnings.numbers()])
+        self._beginnings.restored(step)
 
     def begin_step(self) -> None:
         """A step begins: what a broken one has left is no longer of use."""

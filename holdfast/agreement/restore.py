@@ -64,12 +64,13 @@ def restore(
 
     Raises RestoreError or ArenaError; on every rank if a shard has no source."""
     tracked = state.tracked
-    tracked.at, tracked.random, tracked.data = state.layout, None, False
+    tracked.at, tracked.random, tracked.data, tracked.began = state.layout, None, False, False
     state.shard_id = _shard_id(state, resume)
     ports = _restore(state, equality, resume, port)
     if generators is not None and tracked.random is not None:
         generators.restore(tracked.random, resume.step)
     tracked.random = None
+    equality.restored(resume.step)
     return ports
 
 

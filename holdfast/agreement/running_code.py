@@ -57,6 +57,11 @@ class RunningCode:
             self._number = sums.signed(sums.text(json.dumps(sorted(self._code.items())).encode()))
         return self._number
 
+    @property
+    def names(self) -> Code:
+        """What runs, by name, where `number` was asked for."""
+        return self._code
+
     def compare(self, numbers: Sequence[int]) -> None:
         """Note what the incident is to say if ranks run different code. Every rank calls it with the numbers
         of all."""

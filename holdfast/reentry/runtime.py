@@ -115,6 +115,7 @@ class Runtime:
             state.tracked, self.streams.placed, functools.partial(self.streams.from_script, "has_workers")
         )
         beginnings = Beginnings(state, self.forgotten.values)
+        state.tracked.beginnings = beginnings.text
         self.equality = Equality(
             state, ask_for_room, self.turns, streams=self.streams.in_use, beginnings=beginnings
         )

@@ -172,7 +172,7 @@ class StepReplay:
         tracked = state.tracked
         tracked.at, tracked.random, tracked.data = state.layout, None, False
         snapshot.load(state.snapshots.path, step, tracked, state.generation, state.shard_id)
-        tracked.random = None
+        tracked.random, tracked.began = None, False
         gradients.drop(tracked.modules)
         state.completed = step
         self._streams.restored(Resume("memory", step, state.rank, skip=state.skipped))

@@ -50,6 +50,9 @@ class TrackedState:
         # The data contract that came with it, as typed data; None: it had none; False: nothing was restored.
         self.data: Any = False
         self.contract: Callable[[], str] = str  # gives the present contract, as JSON
+        # What the script had made when that state was trained (see beginnings); False: nothing was restored.
+        self.began: Any = False
+        self.beginnings: Callable[[], str] = str  # gives what it has made now
         # Of these parameters, those whose gradient counts although it is zero.
         self.graded: Callable[[Iterable[torch.Tensor]], list[torch.Tensor]] = lambda parameters: []
 
@@ -161,6 +164,7 @@ class TrackedState:
 
     def _adopt_rest(self, plain: Any) -> None:
         self.random, self.data = plain.get("random") or typed.encode({}), plain.get("data")
+        self.began = plain.get("began")
         modes.put_gradients_back(self.named_modules(), plain.get("graded"))
 
     def _apply(self, trees: Any, parts: dict[int, torch.Tensor]) -> None:

@@ -98,8 +98,9 @@ def is_restarting(value: Any) -> bool:
     """Whether this is a DataLoader of torch's, or an iterator of one, that the session knows nothing of."""
     if not is_loader(value):
         return False
-    sampler = getattr(value, "batch_sampler", None) or getattr(value, "_index_sampler", None)
-    return not type(sampler).__module__.startswith("holdfast.")
+    samplers = (getattr(value, name, None) for name in ("batch_sampler", "_index_sampler"))
+    # Not by their truth: a sampler may have no length.
+    return not any(type(each).__module__.startswith("holdfast.") for each in samplers)
 
 
 def is_loader(value: Any) -> bool:

@@ -6,7 +6,7 @@ import os
 from typing import Any, NoReturn
 
 from accelerate.data_loader import SeedableRandomSampler
-from accelerate.utils import DynamoBackend
+from accelerate.utils import DDPCommunicationHookType, DynamoBackend
 from torch.utils.data import IterableDataset, SequentialSampler
 
 from holdfast.errors import SessionError
@@ -53,10 +53,9 @@ def check_accelerator(accelerator: Any, on_cpu: bool) -> None:
         refuse("dispatch_batches", "rank 0 alone would know where the data is")
     if accelerator.use_stateful_dataloader:
         refuse("use_stateful_dataloader", "Holdfast finds the position in the data itself")
-    options = accelerator.ddp_handler.to_kwargs() if accelerator.ddp_handler is not None else {}
-    for name in ("comm_hook", "static_graph"):
-        if name in options:
-            refuse(f"DistributedDataParallelKwargs({name}=...)", "it belongs to a wrapper of one generation")
+    hook = getattr(accelerator.ddp_handler, "comm_hook", DDPCommunicationHookType.NO)
+    if hook != DDPCommunicationHookType.NO:
+        refuse("DistributedDataParallelKwargs(comm_hook=...)", "it belongs to a wrapper of one generation")
     if on_cpu and accelerator.device.type != "cpu":
         raise SessionError("Accelerator(cpu=True) under Holdfast: write @elastic(cpu=True)")
 

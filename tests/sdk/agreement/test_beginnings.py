@@ -1,5 +1,6 @@
-"""A process that begins with other values than those that it joins names them; what differs between ranks
-from the beginning does not count."""
+"""A process that begins with other values than those that it joins names them, and so do processes that are
+all new and go on with a state that others have trained; what differs between ranks from the beginning does
+not count."""
 
 from __future__ import annotations
 
@@ -74,3 +75,96 @@ def test_what_is_read_anew_and_differs_is_named(zygote: Zygote, tmp_path: Path, 
     (line,) = said
     names = line.partition("what they have: ")[2].partition(". If")[0]
     assert sorted(names.split(", ")) == ["settings['weight']", "start", "table"]
+
+
+ANEW = """
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import torch
+from holdfast import Session
+
+FOLDER = Path("FOLDER_HERE")
+settings = json.loads((FOLDER / "settings.json").read_text())
+session = Session(seed=settings["seed"])
+rows = (FOLDER / "rows.txt").read_text().split()
+pid, began, ticks, run = os.getpid(), time.time(), time.perf_counter(), time.strftime("%Y%m%d-%H%M%S")
+torch.manual_seed(settings["seed"])
+table = torch.randn(8)
+activation = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[settings["activation"]]()
+model = torch.nn.Sequential(torch.nn.Linear(2, 1), activation)
+optimizer = torch.optim.SGD(model.parameters(), lr=settings["rate"])
+del activation
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=settings["steps"])
+session.track(model=model, optimizer=optimizer, schedule=schedule)
+
+@session.elastic
+def train():
+    ddp = session.ddp(model)
+    for step in session.steps(20):
+        if step == 10 and not (FOLDER / "fell").exists():
+            time.sleep(1000)
+        optimizer.zero_grad()
+        (ddp(torch.ones(1, 2)).sum() * table[0] * len(rows[step])).backward()
+        optimizer.step()
+        schedule.step()
+
+train()
+"""
+BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20, "activation": "relu"}'
+
+
+def _told_anew(zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str]) -> list[str]:
+    """What ranks say when all of them are killed in step 10, files change, and all begin in new processes."""
+    path = folder / "script.py"
+    (folder / "settings.json").write_text(BEFORE)
+    (folder / "rows.txt").write_text(" ".join(f"row-{each}" for each in range(100)))
+    path.write_text(ANEW.replace("FOLDER_HERE", str(folder)))
+    with Node(zygote, path, ranks) as node:
+        node.run(until=lambda: node.generation and node.seat(0).snapshot[1] == 10 == node.released)
+        (folder / "fell").touch()
+        for name, text in changes.items():
+            (folder / name).write_text(text.replace("FOLDER_HERE", str(folder)))
+        node.hold = True
+        for name in node.seats:
+            os.kill(node.members[name].pid, signal.SIGKILL)
+        node.run(until=lambda: all(node.members[name].gone for name in node.seats))
+        node.hold = False
+        node.run()
+        lines = [line for each in node.members.values() for line in each.log.read_text().splitlines()]
+    return [line for line in lines if "processes are new" in line or "the state of step" in line]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_new_processes_name_what_is_not_as_it_was_when_their_state_was_trained(
+    zygote: Zygote, tmp_path: Path, ranks: int
+) -> None:
+    rows = " ".join(f"row-{each}" for each in range(99, -1, -1))
+    changes = {
+        "settings.json": '{"seed": 2, "rate": 0.2, "steps": 30, "activation": "tanh"}',
+        "rows.txt": rows,
+    }
+    made, options = _told_anew(zygote, tmp_path, ranks, changes)
+    assert "of step 10 was trained: " in made
+    names = made.partition("was trained: ")[2].partition(". If")[0]
+    settings = [f"settings['{each}']" for each in ("activation", "rate", "seed", "steps")]
+    others = ["rows", "table", "the seed of the Session", "which classes model is made of"]
+    assert sorted(names.split(", ")) == sorted([*settings, *others])
+    names = options.partition("begun with: ")[2].partition(". Those")[0]
+    rates = [f"optimizer.param_groups[0]['{each}']" for each in ("initial_lr", "lr")]
+    assert {*rates, "schedule.T_max"} <= {*names.split(", ")}
+
+
+def test_new_processes_name_another_script(zygote: Zygote, tmp_path: Path) -> None:
+    (line,) = _told_anew(zygote, tmp_path, 2, {"script.py": ANEW + "# edited"})
+    assert "of step 10 was trained by another text or version of script.py than" in line
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_new_processes_that_find_all_as_it_was_say_nothing(
+    zygote: Zygote, tmp_path: Path, ranks: int
+) -> None:
+    assert _told_anew(zygote, tmp_path, ranks, {}) == []

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from holdfast import Session
 from holdfast.clean.loop_locals import unkept
@@ -172,3 +172,21 @@ def test_what_the_session_places_and_what_never_changes_is_not_told() -> None:
     values: dict[str, Any] = {"session": session, "loader": loader, "own": own, "placed": Placed()}
     values |= {"around": Stream(loader), "running": asking(session), "steps": session.steps(2)}
     assert told(main, **values) == []
+
+
+class Endless(IterableDataset[torch.Tensor]):
+    """A stream: its loader has no length, and nor has what samples for it."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return itertools.cycle(X)
+
+
+def test_a_loader_without_a_length_begins_anew_like_others() -> None:
+    loader = DataLoader(Endless(), 4)
+
+    def main(session: Any, loader: Any) -> None:
+        for _step, a in zip(session.steps(2), loader, strict=False):
+            print(a)
+
+    assert told(main, session=Session(), loader=loader) == ["loader"]
+    assert told(main, session=Session(), loader=iter(loader)) == ["loader"]

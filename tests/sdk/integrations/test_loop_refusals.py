@@ -69,6 +69,24 @@ def test_accelerate_refuses_training_loaders_without_an_order(loader: Any, words
         refusals.check_training(prepared)
 
 
+def test_accelerate_takes_a_static_graph_and_refuses_a_communication_hook() -> None:
+    accelerate: Any = pytest.importorskip("accelerate")
+    from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
+
+    from holdfast.integrations.accelerate import refusals
+
+    static = DistributedDataParallelKwargs(static_graph=True)
+    refusals.check_accelerator(_on_cpu(accelerate, static), on_cpu=True)
+    hooked = DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)
+    with pytest.raises(SessionError, match=r"comm_hook=\.\.\.\) is not supported"):
+        refusals.check_accelerator(_on_cpu(accelerate, hooked), on_cpu=True)
+
+
+def _on_cpu(accelerate: Any, options: Any) -> Any:
+    config = accelerate.DataLoaderConfiguration(dispatch_batches=False)
+    return accelerate.Accelerator(cpu=True, dataloader_config=config, kwargs_handlers=[options])
+
+
 def test_accelerate_names_an_iterable_data_set_whose_batches_rank_0_would_give_out() -> None:
     accelerate: Any = pytest.importorskip("accelerate")
     from holdfast.integrations.accelerate import refusals
