@@ -126,9 +126,10 @@ def average(module: torch.nn.Module) -> None:
     group = session.mesh()["dp"].get_group()
     with torch.no_grad():
         for parameter in module.parameters():
-            own = local(parameter.grad) / dist.get_world_size(group)
+            assert parameter.grad is not None
+            own = local(parameter.grad)
+            own.div_(dist.get_world_size(group))
             dist.all_reduce(own, group=group)
-            local(parameter.grad).copy_(own)
 
 
 class Reducing(torch.optim.AdamW):
