@@ -223,9 +223,8 @@ def test_what_was_found_of_most_nodes_is_over_when_no_node_is_crowded() -> None:
 
 
 def test_work_between_the_phases_is_no_wait_for_a_cpu() -> None:
-    """As seen at load 22 in a healthy job, of which a third of each step lay between the phases: the waits of
-    most ranks, which also waited for a CPU in communication, were taken off that work whole, and those of one
-    rank were not."""
+    """A third of each step lies between the phases. The waits of most ranks, which also wait for a CPU in
+    communication, were taken off that work whole, and those of one rank were not."""
 
     def change(rank: int, window: int, row: RankWindow) -> RankWindow:
         queued_s = 0.9 if rank == 0 else 1.15
