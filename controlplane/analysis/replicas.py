@@ -52,6 +52,10 @@ _UNDECIDED = Recommendation(
     "Test memory and devices of these ranks. With three replicas or more the odd one can be told.",
     effort=Effort.MEDIUM,
 )
+_EACH = Recommendation(
+    "Test memory and devices of these ranks, and the links between them: one of them is damaged.",
+    effort=Effort.MEDIUM,
+)
 
 
 def stands(dispute: ReplicaDispute | None, agreed: ReplicasReported | None) -> bool:
@@ -64,10 +68,10 @@ def stands(dispute: ReplicaDispute | None, agreed: ReplicasReported | None) -> b
 
 def findings(dispute: ReplicaDispute) -> list[Finding]:
     """One finding for each rank to blame; one about nobody where replicas have no majority, and no replay
-    has shown which one is right."""
+    has shown which one is right, or where several ranks of one replica differ together."""
     seen, answer = dispute.report, dispute.answer
-    if not seen.odd_ranks:
-        return [_undecided(seen, answer)]
+    if not dispute.odd_seats:
+        return [_one_of(seen, answer) if seen.odd_ranks else _undecided(seen, answer)]
     found = []
     for seat in dispute.odd_seats:
         others = len(seen.ranks) - len(seen.odd_ranks)
@@ -82,6 +86,18 @@ def findings(dispute: ReplicaDispute) -> list[Finding]:
         at = (("node", seat.node), ("rank", seat.rank), ("device", seat.local_rank), ("member", seat.member))
         found.append(_finding(seen, answer, subject, at, reason=reason, confidence=confidence))
     return found
+
+
+def _one_of(seen: ReplicasReported, answer: ReplayAnswer) -> Finding:
+    """Ranks that hold different parts of one replica are odd together."""
+    ranks, others = ", ".join(map(str, seen.odd_ranks)), len(seen.ranks) - len(seen.odd_ranks)
+    reason = (
+        f"ranks {ranks} differ from {others} others that agree, in {_what(seen)}, {_since(seen)}. They hold "
+        "parts of one replica, and what one of them computes is in the others' state after a step: damage to "
+        "one is enough, and to which one is not known"
+    )
+    subject, place = f"one of ranks {ranks}", (("node", None), ("rank", None))
+    return _finding(seen, answer, subject, place, reason=reason + _order(seen), confidence=NOBODY_CONFIDENCE)
 
 
 def _undecided(seen: ReplicasReported, answer: ReplayAnswer) -> Finding:
@@ -107,7 +123,10 @@ def _finding(
     """`first_step`: the first step that may have been computed with damaged state."""
     digests = [each.partition(": ") for each in seen.digests]
     words = step_replays.WORDS.get(answer.why, answer.why)
-    look = _REDUCTION if seen.gradients == DIFFER else _LOOK if seen.odd_ranks else _UNDECIDED
+    named = dict(place)["rank"] is not None
+    look = _LOOK if named else _EACH if seen.odd_ranks else _UNDECIDED
+    if seen.gradients == DIFFER:
+        look = _REDUCTION
     return Finding(
         KIND,
         Level.DEGRADED if seen.buffers else Level.CRITICAL,

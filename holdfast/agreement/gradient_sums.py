@@ -160,8 +160,10 @@ class GradientSums:
         for name, thing in self._state.tracked.objects.items():
             if isinstance(thing, torch.optim.Optimizer) and not self._state.tracked.claims[name].per_rank:
                 self._missed[name] = 0 if name in self._taken else self._missed.get(name, 0) + 1
-        compared = any(len(each) > 1 and key not in self._once.apart for key, each in seen.found.items())
-        return OddGradients(seen.damaged, "" if not compared else DIFFER if seen.damaged else AGREE)
+        if seen.damaged:
+            return OddGradients(seen.damaged, DIFFER)
+        compared = any(len(each) > 1 for each in seen.found.values())
+        return OddGradients(set(), AGREE if compared and not self._unknown() else "")
 
     def details(self, keys: set[int]) -> Details:
         """The form and sum of each gradient of these keys."""
@@ -177,13 +179,17 @@ class GradientSums:
 
     def uncovered(self) -> tuple[str, ...]:
         """The gradients of this rank that are not compared, although other ranks hold the same parameters."""
-        apart = {
+        apart = self._unknown()
+        missed = {name for name, count in self._missed.items() if count >= MISSED_MAX}
+        return tuple(f"gradients of {name}" for name in self._missed if name in apart | missed)
+
+    def _unknown(self) -> set[str]:
+        """The optimizers with gradients of which is not known whether they are equal on other ranks."""
+        return {
             name
             for name, known in self._known.items()
             if known.unread or any(unit.key in self._once.apart for unit in known.units)
         }
-        missed = {name for name, count in self._missed.items() if count >= MISSED_MAX}
-        return tuple(f"gradients of {name}" for name in self._missed if name in apart | missed)
 
 
 def _sums(known: _Known, unit: _Unit) -> _Taken | None:

@@ -165,7 +165,7 @@ class ReplicaCheck:
     def _log(self, uncovered: tuple[str, ...]) -> None:
         if self._state.rank == 0 and uncovered:
             log.warning(
-                "rank 0: not covered by the check of replicas: %s. No other rank holds the same, so damage "
-                "to it would go unnoticed",
+                "rank 0: not covered by the check of replicas: %s. No other rank holds the same, or it "
+                "cannot be compared: damage to it may go unnoticed",
                 ", ".join(uncovered),
             )

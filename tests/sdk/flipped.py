@@ -18,6 +18,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from holdfast import Session
@@ -30,6 +37,12 @@ GRADIENTS = bool(os.environ.get("GRADIENTS"))
 ACCUMULATED = {"accumulated": 4, "accumulated_early": 3}.get(KIND, 0)
 """The step of four in which the optimizer steps."""
 AT = [tuple(map(int, each.split(":"))) for each in os.environ.get("AT", "").split(",") if each]
+BY_SEQUENCE = {
+    "first": ColwiseParallel(output_layouts=Shard(0)),
+    "norm": SequenceParallel(sequence_dim=0, use_local_output=True),
+    "last": RowwiseParallel(input_layouts=Shard(0)),
+}
+"""A tensor-parallel plan. The norm's gradients are addends, which the optimizer's step adds up."""
 session = Session(seed=0)
 data = torch.randn(200, 6, generator=torch.Generator().manual_seed(7))
 
@@ -82,6 +95,8 @@ def build() -> tuple[Any, torch.nn.Module, torch.optim.Optimizer]:
         fully_shard(module, mesh=init_device_mesh("cpu", (world,)))
     elif KIND == "hsdp":
         fully_shard(module, mesh=init_device_mesh("cpu", (world // 2, 2), mesh_dim_names=("dp", "shard")))
+    elif KIND == "tp":
+        module = parallelize_module(module, session.mesh()["tp"], BY_SEQUENCE)
     optimizer: Any = torch.optim.AdamW(module.parameters(), lr=1e-2)
     if KIND == "own":
         optimizer = Reducing(module.parameters(), lr=1e-2)
@@ -89,7 +104,7 @@ def build() -> tuple[Any, torch.nn.Module, torch.optim.Optimizer]:
         optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
     if KIND == "norm_plain":
         return DistributedDataParallel(module), module, optimizer
-    if KIND in ("fsdp", "hsdp", "own"):
+    if KIND in ("fsdp", "hsdp", "own", "tp"):
         return module, module, optimizer
     return session.ddp(module, broadcast_buffers=KIND != "kept"), module, optimizer
 
@@ -102,8 +117,19 @@ def digest() -> str:
 
 
 def batch_of(step: int, size: int) -> torch.Tensor:
-    first = step * 11 + session.rank * 7
+    first = step * 11 + session.layout.dp_rank * 7
     return data[torch.arange(first, first + size) % 200]
+
+
+def average(module: torch.nn.Module) -> None:
+    """Average the gradients over the replicas of the model, as ranks of a tensor group have them."""
+    group = session.mesh()["dp"].get_group()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            assert parameter.grad is not None
+            own = local(parameter.grad)
+            own.div_(dist.get_world_size(group))
+            dist.all_reduce(own, group=group)
 
 
 class Reducing(torch.optim.AdamW):
@@ -134,6 +160,8 @@ def train() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=KIND == "amp"):
             loss = model(batch).pow(2).mean()
         loss.backward()
+        if KIND == "tp":
+            average(module)
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         if GRADIENTS:
             let_flip(module, optimizer)

@@ -172,6 +172,9 @@ STEPS_GROW_S = 7200.0
 """Growth is told of when it has lasted for so long: a job may have phases of minutes."""
 STEP_GROWN_RATIO = 1.1
 """Steps have grown when they take so many times as long as was usual: a tenth is worth a look after hours."""
+DATA_GROWN_RATIO = 1.05
+"""Waits for samples have grown when they make a step so many times as long as was usual. That is early: from
+15 % of a step on (`Thresholds.data`) the loader is a bottleneck."""
 
 # ------------------------------------------------------------------ storage
 
@@ -274,6 +277,9 @@ CHECKPOINTS_LEARNT = 12
 """Checkpoints whose durations say what is usual. With fewer nothing is said."""
 CHECKPOINT_RATIO = 1.5
 """A checkpoint that takes so many times as long as usual is worth a look at the storage."""
+CHECKPOINT_CAUSE_RATIO = 1.25
+"""Its storage writes more slowly, or it has more to write, when a byte takes, or the bytes are, so many times
+what was usual: half of CHECKPOINT_RATIO, as a logarithm."""
 
 
 def level(ratio: float, alone_ratio: float, thresholds: Thresholds) -> Level:

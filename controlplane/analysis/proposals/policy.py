@@ -78,6 +78,7 @@ SETTINGS: dict[str, str] = {
 NO_SETTING: dict[str, str] = {
     "job_slowed": _LOOK,
     "step_time_grows": _LOOK,
+    "data_wait_grows": "it says when waits for samples become a bottleneck, and until then they cost little",
     "long_tail": _LOOK,
     "small_kernels": "operators are fused in the script; no setting of a job does that",
     "slow_storage": _SPEED,

@@ -64,6 +64,7 @@ RESPONSES: dict[str, Response] = {
     "overfull_last_stage": _JOB,
     "job_slowed": _JOB,
     "step_time_grows": _JOB,
+    "data_wait_grows": _JOB,
     "communication_bound": _JOB,
     "device_underused": _JOB,
     "long_tail": _JOB,

@@ -34,7 +34,7 @@ from controlplane.core.state.concerns import ReplicaDispute
 from holdfast.ipc.messages.replicas import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from controlplane.core.records import events as ev
     from controlplane.core.records.model import Placement
@@ -92,7 +92,7 @@ def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported, places: t
     `places`: the seats of the ranks that compared, by rank."""
     before = job.numbers.dispute
     known = before is not None and _when(before.report) == _when(event)
-    seats = tuple(seat for seat in places if seat.rank in event.odd_ranks)
+    seats = _to_blame(job, event, places)
     acts = _acts(job, event)
     answer = step_replays.judge(
         event.replay,
@@ -117,6 +117,16 @@ def _differ(state: ClusterState, job: Job, event: ev.ReplicasReported, places: t
         _act(state, job, event)
     elif not acts:
         _suspect(state, job, event)
+
+
+def _to_blame(job: Job, event: ev.ReplicasReported, places: Sequence[Placement]) -> tuple[Placement, ...]:
+    """The seats of the odd ranks; none where these hold different parts of the state.
+
+    Ranks that share a replica exchange what they compute before the optimizer's step (addends of a tensor
+    group, the norm by which gradients are clipped): one damaged gradient is in the state of all of them."""
+    odd = tuple(seat for seat in places if seat.rank in event.odd_ranks)
+    parts = {job.restore.shards.get(seat.rank, "") for seat in odd}
+    return odd if len(parts) <= 1 else ()
 
 
 def _suspect(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
@@ -184,7 +194,8 @@ def _act(state: ClusterState, job: Job, event: ev.ReplicasReported) -> None:
     answer, words = dispute.answer, described(event)
     if answer.why != step_replays.UNTRIED:
         words = f"{words}; {answer.origin}: {step_replays.WORDS.get(answer.why, answer.why)}"
-    blamed = answer.ranks if answer.origin is Origin.HARDWARE else event.odd_ranks
+    odd_ranks = tuple(seat.rank for seat in dispute.odd_seats)
+    blamed = answer.ranks if answer.origin is Origin.HARDWARE else odd_ranks
     odd = [] if answer.origin is Origin.SOFTWARE else _still_seated(job, blamed)
     if not odd and answer.origin is not Origin.SOFTWARE and job.phase not in numeric_faults.RUNS:
         return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.analysis.live.resources.storage import NodeStorage
 from controlplane.analysis.live.table import columns_of
 from tests.analysis.live.jobs import job, opened, rows_of, watched
 
@@ -44,6 +45,31 @@ def test_checkpoints_of_uneven_duration_are_no_finding(seed: int) -> None:
     chance = Random(seed)
     took = [20.0 * math.exp(chance.gauss(0.0, 0.25)) for _ in range(60)]
     assert opened(watched(with_checkpoints(lambda at: took[at]))) == []
+
+
+@pytest.mark.parametrize(
+    ("slower", "more", "words"),
+    [
+        (2.0, 1.0, "a byte takes 2 times as long to write"),
+        (1.0, 2.0, "a node writes 2 times as many bytes"),
+        (1.0, 1.0, "neither the bytes nor the time to write one"),
+    ],
+)
+def test_it_says_whether_the_storage_is_slower_or_has_more_to_write(
+    slower: float, more: float, words: str
+) -> None:
+    def written(window: JobWindow) -> JobWindow:
+        late = window.checkpoints > 30
+        nbytes = 2.0**30 / 6 * (more if late else 1.0)
+        write_s = nbytes / 1e8 * (slower if late else 1.0)
+        return replace(window, storage=(NodeStorage("n0", nbytes, write_s, 0.0, 0.0),))
+
+    windows = with_checkpoints(lambda at: 20.0 + 0.1 * (at % 5) + 20.0 * (at > 30))
+    (finding,) = [each for each in opened(watched(map(written, windows))) if each.kind != "slow_storage"]
+    assert finding.kind == "checkpoint_time_grows" and words in finding.reason
+    evidence = dict(finding.evidence)
+    assert evidence["write_s_per_byte_ratio"] == pytest.approx(slower, rel=0.05)
+    assert evidence["bytes_ratio"] == pytest.approx(more, rel=0.05)
 
 
 def test_another_number_of_ranks_writes_other_checkpoints() -> None:

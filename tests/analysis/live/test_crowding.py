@@ -220,3 +220,27 @@ def test_ranks_near_the_limit_with_counts_in_some_windows_are_told_of_once(seed:
 def test_what_was_found_of_most_nodes_is_over_when_no_node_is_crowded() -> None:
     windows = [*played(lambda rank: 0.4, count=40), *played(lambda rank: 0.0, count=100)[40:]]
     assert told(windows) == [(ChangeKind.OPENED, ""), (ChangeKind.RESOLVED, "")]
+
+
+def test_work_between_the_phases_is_no_wait_for_a_cpu() -> None:
+    """A third of each step lies between the phases. The waits of most ranks, which also wait for a CPU in
+    communication, were taken off that work whole, and those of one rank were not."""
+
+    def change(rank: int, window: int, row: RankWindow) -> RankWindow:
+        queued_s = 0.9 if rank == 0 else 1.15
+        return row._replace(
+            wall_s=1.44 * STEPS,
+            data_s=0.0,
+            forward_s=0.48 * STEPS,
+            backward_s=0.2 * STEPS,
+            optimizer_s=0.05 * STEPS,
+            other_s=0.47 * STEPS,
+            communication_s=0.24 * STEPS,
+            cpu_s=0.08 * STEPS,
+            watched_s=WINDOW_S,
+            ran_s=0.29 / 1.44 * WINDOW_S,
+            queued_s=queued_s / 1.44 * WINDOW_S,
+            cpu_limit=0.0,
+        )
+
+    assert found(job(4, 40, change=change)) == [("crowded_cpu", "node n0")]

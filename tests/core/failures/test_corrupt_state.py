@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controlplane.analysis import replicas
 from controlplane.core.checkpoint import commit, suspects
 from controlplane.core.failures import numeric_anomalies
 from controlplane.core.placement.formation import impossible
@@ -72,6 +73,33 @@ def restored(stage: Play) -> Resume:
     generation = stage.cluster.state.jobs["j"].generation
     assert generation is not None and generation.number == 2
     return generation.resume
+
+
+def test_ranks_that_hold_parts_of_one_replica_are_not_all_blamed() -> None:
+    """One damaged gradient of a tensor-parallel replica, or of a sharded one whose norm is clipped, is in the
+    state of all its ranks after the optimizer's step: healthy devices must not be excluded."""
+    stage = running("submit nodes=6 nproc=1 tp=2 check=10 on_corrupt=act", "abcdef")
+    for rank in range(6):
+        stage.do(f"report j.100000{rank} running gen=1 step=25 snap=20 snapgen=1 shard=part{rank % 2}")
+    stage.do("all running gen=1 step=45 snap=30 snapgen=1")
+    lines = stage.do("replicas 40 30 ranks=0,1,2,3,4,5 odd=2,3")
+    (judged,) = [line for line in lines if line.startswith("Judged")]
+    assert "ranks=() rollback drop=- add=-" in judged
+    assert not any(line.startswith("Kill") for line in lines)
+    dispute = stage.cluster.state.jobs["j"].numbers.dispute
+    assert dispute is not None
+    (finding,) = replicas.findings(dispute)
+    assert (finding.subject, dict(finding.place)) == ("one of ranks 2, 3", {"node": None, "rank": None})
+    assert "differ from 4 others that agree" in finding.reason and "none has a majority" not in finding.reason
+
+
+def test_two_odd_ranks_that_hold_the_same_are_both_blamed() -> None:
+    stage = running("submit nodes=5 nproc=1 check=10", "abcde")
+    stage.do("all running gen=1 step=45 snap=30 snapgen=1 shard=all")
+    stage.do("replicas 40 30 ranks=0,1,2,3,4 odd=1,3")
+    dispute = stage.cluster.state.jobs["j"].numbers.dispute
+    assert dispute is not None
+    assert [dict(each.place)["rank"] for each in replicas.findings(dispute)] == [1, 3]
 
 
 def test_without_a_majority_all_go_back_and_nobody_is_replaced() -> None:

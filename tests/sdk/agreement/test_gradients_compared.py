@@ -3,7 +3,7 @@ elsewhere accuses nobody."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -67,3 +67,30 @@ def test_an_optimizer_that_never_steps_in_a_checked_step_is_told_of(zygote: Zygo
     run = Flipped(zygote, 3, "accumulated_early", HOLDFAST_CHECK_REPLICAS_EVERY="4", STEPS="18")
     assert not run.found and run.said[-1]["uncovered"] == ["gradients of optimizer"]
     assert run.logged.count("not covered by the check of replicas: gradients of optimizer") == 1
+
+
+TENSOR_PARALLEL: Any = {"HOLDFAST_TP_SIZE": "2", "HOLDFAST_CHECK_REPLICAS_EVERY": "1"}
+"""Four or six ranks are two or three replicas of two ranks each."""
+
+
+def test_addends_that_were_not_compared_are_not_called_equal(zygote: Zygote) -> None:
+    """What flips in one rank's addend reaches its tensor group within the optimizer's step."""
+    run = Flipped(zygote, 6, "tp", "gradient norm", (3, 7), GRADIENTS="1", **TENSOR_PARALLEL)
+    first = run.found[0]
+    assert (first["step"], first["odd"], first["gradients"]) == (8, [2, 3], ""), run.said
+    assert run.said[0]["uncovered"] == ["gradients of optimizer"]
+
+
+@pytest.mark.parametrize(("what", "gradients"), [("parameter", ""), ("gradient first", "differ")])
+def test_of_three_replicas_of_a_tensor_group_the_odd_rank_is_named(
+    zygote: Zygote, what: str, gradients: str
+) -> None:
+    flag: Any = {"GRADIENTS": "1"} if gradients else {}
+    run = Flipped(zygote, 6, "tp", what, (3, 7), **TENSOR_PARALLEL, **flag)
+    first = run.found[0]
+    assert (first["step"], first["ranks"], first["odd"]) == (8, [1, 3, 5], [3]), run.said
+    assert first["gradients"] == gradients
+
+
+def test_healthy_tensor_groups_agree(zygote: Zygote) -> None:
+    assert not Flipped(zygote, 4, "tp", **TENSOR_PARALLEL).found

@@ -20,7 +20,7 @@ from controlplane.analysis.live.detectors.silences import telemetry_silent
 from controlplane.analysis.live.detectors.slow_links import slow_links
 from controlplane.analysis.live.detectors.slow_work import slow_work
 from controlplane.analysis.live.detectors.stages import overfull_stages
-from controlplane.analysis.live.detectors.step_growth import step_time_grows
+from controlplane.analysis.live.detectors.step_growth import data_wait_grows, step_time_grows
 from controlplane.analysis.live.detectors.uneven import uneven_work
 from controlplane.analysis.live.detectors.waits import slow_data, slow_snapshot
 
@@ -40,6 +40,7 @@ DETECTORS: dict[str, Callable[[LiveSituation], Iterable[Finding]]] = {
     "uneven_work": uneven_work,
     "slow_links": slow_links,
     "job_slowed": job_slowed,
+    "data_wait_grows": data_wait_grows,
     "step_time_grows": step_time_grows,
     "communication": bottlenecks.communication,
     "idle_devices": bottlenecks.idle_devices,
@@ -77,7 +78,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         name: (name,)
         for name in (
             *("slow_data", "slow_snapshot", "slow_storage", "uneven_work", "job_slowed"),
-            "step_time_grows",
+            *("data_wait_grows", "step_time_grows"),
             *("memory_fragmented", "memory_leak", "checkpoint_time_grows", "disk_filling"),
             *("telemetry_silent", *_GRADIENTS),
         )

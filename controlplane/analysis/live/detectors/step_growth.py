@@ -1,4 +1,5 @@
-"""Find steps that take longer and longer, over hours: slowly enough that each day seems as the one before."""
+"""Find steps, and waits for samples, that take longer and longer, over hours: slowly enough that each day
+seems as the one before."""
 
 from __future__ import annotations
 
@@ -29,18 +30,67 @@ _WORK = (
     "Look at what grows with the steps: lengths of sequences, graphs that are compiled again, heat of the "
     "devices (clocks that fall)."
 )
+_LOADER = (
+    "Look at what the loaders read from, before they hold the job up: its load, caches that no longer hold "
+    "the data set, files that grow, CPUs that their workers get. Until then give them more workers or a "
+    "deeper queue."
+)
+
+
+def data_wait_grows(s: LiveSituation) -> Iterator[Finding]:
+    """The typical rank has waited for samples longer and longer, and soon that is a bottleneck. Once it is,
+    `slow_data` says so."""
+    waited, limit = s.memory.pace.waited, s.thresholds.data
+    change = waited.grown
+    if change is None or _share(change.level) >= limit:
+        return
+    now_s, share, usual = s.job.ended_s, _share(change.level), _share(change.usual)
+    more_s = (share - usual) * s.step_s
+    reason = (
+        f"a typical rank waits for samples for {share:.1%} of a step, and {usual:.1%} was usual until "
+        f"{(now_s - change.since_s) / _HOUR_S:.2g} hours ago"
+    )
+    evidence: tuple[tuple[str, float | str], ...] = (
+        ("data_share_ratio", share),
+        ("usual_data_share_ratio", usual),
+        ("since_s", change.since_s),
+        ("grown_s", more_s),
+    )
+    reached = waited.watch.reaches(1.0 / (1.0 - limit))
+    if reached is not None and reached.likely > now_s:
+        hours = (reached.likely - now_s) / _HOUR_S
+        reason += f"; at this rate it is a bottleneck ({limit:.0%}) in {hours:.2g} hours"
+        evidence += (
+            ("bottleneck_at_s", reached.likely),
+            ("bottleneck_earliest_s", reached.earliest),
+        )
+    yield Finding(
+        "data_wait_grows",
+        Level.DEGRADED,
+        "",
+        reason,
+        confidence=0.9,
+        evidence=evidence,
+        recommendations=(Recommendation(_LOADER, share - usual, Effort.MEDIUM),),
+    )
+
+
+def _share(ratio: float) -> float:
+    """The share of a step that is waited for samples, of a step that takes so many times as long for it."""
+    return 1.0 - 1.0 / ratio
 
 
 def step_time_grows(s: LiveSituation) -> Iterator[Finding]:
-    """The step has grown steadily beyond what was usual, and no slow rank, no longer sequences and no other
-    program on its CPUs explain it."""
+    """The step has grown steadily beyond what was usual, and no slow rank, no longer sequences, no other
+    program on its CPUs and no growing wait for samples explain it."""
     pace = s.memory.pace
-    change = pace.watch.change
-    if not pace.grew or change is None:
+    change = pace.step.grown
+    if change is None:
         return
     more_s = change.level - change.usual
     grown = {name: _now(s, name) - pace.usual.get(name, math.nan) for name in (*PHASES, "queued")}
     named_s = [float(dict(each.evidence).get("excess_s_per_step", 0.0)) for each in s.found]
+    named_s += [float(dict(each.evidence)["grown_s"]) for each in s.found if each.kind == "data_wait_grows"]
     if (
         max(named_s, default=0.0) >= policy.EXPLAINED_RATIO * more_s
         or grown["queued"] >= policy.QUEUE_RATIO * more_s

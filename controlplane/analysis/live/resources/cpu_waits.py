@@ -3,9 +3,10 @@
 The kernel counts how long the main thread of a rank ran, and how long it was ready to run and did not: other
 processes had the CPUs, or the quota of its cgroup was used up. These counts cover a span of time, work covers
 whole steps; so both are taken as rates. A rank is ready to run only while it works: the wait belongs to its
-own work as far as the CPU time does. It cannot be longer than the time in which that work was off the CPU. A
-process that is stopped, or waits for a disk or a device, is off the CPU too, and is not ready: that time
-stays its own.
+own work as far as the CPU time does. It cannot be longer than the time in which that work was off the CPU:
+ranks measure their CPU time in forward, backward and optimizer, and what ran beside that counts as work
+between these phases, as far as there was time for it. A process that is stopped, or waits for a disk or a
+device, is off the CPU too, and is not ready: that time stays its own.
 
 Where devices compute, a wait for the CPU may cost nothing, so there it is not looked at."""
 
@@ -46,15 +47,17 @@ def cpu_waits(table: RankTable, per_step: Mapping[str, Floats], own_s: Floats, b
     Counts that no process can have are taken as unknown: more time than was watched, or much less CPU time
     than the rank itself has measured (another process, in another container)."""
     values = table.values
-    watched_s, ran_s, queued_s = values["watched_s"], values["ran_s"], values["queued_s"]
+    watched_s, queued_s = values["watched_s"], values["queued_s"]
     with np.errstate(all="ignore"):
-        known = (watched_s > 0) & (np.maximum(ran_s, queued_s) <= policy.WHOLE_RATIO * watched_s)
-        ran = ran_s / watched_s
+        known = (watched_s > 0) & (np.maximum(values["ran_s"], queued_s) <= policy.WHOLE_RATIO * watched_s)
+        ran = values["ran_s"] / watched_s
         known &= ran >= policy.COUNTED_RATIO * per_step["cpu"] / per_step["wall"]
         working = (per_step["cpu"] + per_step["other"]) / (ran * per_step["wall"])
         waited_s = queued_s / watched_s * per_step["wall"] * np.minimum(1.0, np.nan_to_num(working, nan=1.0))
-        waited_s = np.where(known, np.clip(own_s - per_step["cpu"], 0.0, waited_s), np.nan)
-        ready = np.fmax((per_step["cpu"] + waited_s) / own_s, before)
+        between_s = np.clip(ran * per_step["wall"] - per_step["cpu"], 0.0, per_step["other"])
+        ran_s = per_step["cpu"] + np.nan_to_num(between_s)
+        waited_s = np.where(known, np.clip(own_s - ran_s, 0.0, waited_s), np.nan)
+        ready = np.fmax((ran_s + waited_s) / own_s, before)
         for _, ranks in table.seats.stages:
             if not low_median(ready[ranks]) >= policy.CPU_SHARE:
                 waited_s[ranks] = np.nan

@@ -13,16 +13,16 @@ from controlplane.analysis.live import policy
 from controlplane.analysis.live.history import Rows, SpacedSamples, low_median, mean_of_rows, median_of_rows
 from controlplane.analysis.live.lasting.levels import LevelHistory
 from controlplane.analysis.live.readings import OWN, PHASES
+from controlplane.analysis.live.resources.checkpoint_times import CheckpointTimes
 from controlplane.analysis.live.resources.cpu_waits import cpu_waits
 from controlplane.analysis.live.resources.disk_space import DiskMemory
 from controlplane.analysis.live.resources.hit_places import HitPlaces
 from controlplane.analysis.live.resources.step_growth import StepGrowth
 from controlplane.analysis.live.resources.storage import StorageMemory
-from controlplane.analysis.trends.watching import MetricWatch
 
 if TYPE_CHECKING:
     from controlplane.analysis.live.lasting.standings import LastingWork
-    from controlplane.analysis.live.readings import JobWindow, NodeSigns
+    from controlplane.analysis.live.readings import NodeSigns
     from controlplane.analysis.live.table import RankTable, Seats
     from controlplane.analysis.robust import Floats
 
@@ -64,22 +64,6 @@ class Usual:
         moved = self.value + np.clip(level - self.value, -10.0 * drift, drift)
         known = ~np.isnan(self.value)
         self.value = np.where(known, np.where(np.isnan(level), self.value, moved), level)
-
-
-class CheckpointTimes:
-    """How long checkpoints take, and the time from one to the next (s; 0: not known)."""
-
-    def __init__(self) -> None:
-        self.watch = MetricWatch(policy.CHECKPOINTS_LEARNT)
-        self.every_s = 0.0
-        self._seen = 0
-
-    def take(self, window: JobWindow) -> None:
-        """Take in the newest checkpoint, if it is a new one."""
-        self.every_s = window.checkpoint_every_s
-        if window.checkpoints and window.checkpoints != self._seen:
-            self._seen = window.checkpoints
-            self.watch.observe(window.ended_s, window.checkpoint_took_s)
 
 
 class Memory:

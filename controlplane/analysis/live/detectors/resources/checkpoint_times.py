@@ -10,6 +10,7 @@ from controlplane.core.state.findings import Effort, Finding, Level, Recommendat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controlplane.analysis.live.resources.checkpoint_times import WrittenPart
     from controlplane.analysis.live.situation import LiveSituation
 
 HOUR_S = 3600.0
@@ -31,6 +32,10 @@ def checkpoint_time_grows(s: LiveSituation) -> Iterator[Finding]:
         ("usual_checkpoint_s", change.usual),
         ("since_s", change.since_s),
     )
+    if times.written is not None:
+        words, ratios = _cause(*times.written)
+        reason += words
+        evidence += ratios
     if change.per_s is not None:
         reason += f"; it grows by {change.per_s * HOUR_S:.2g} s per hour"
         evidence += (("growth_s_per_hour", change.per_s * HOUR_S),)
@@ -59,3 +64,16 @@ def checkpoint_time_grows(s: LiveSituation) -> Iterator[Finding]:
             ),
         ),
     )
+
+
+def _cause(usual: WrittenPart, now: WrittenPart) -> tuple[str, tuple[tuple[str, float | str], ...]]:
+    """Whether the storage writes more slowly, or there is more to write: in brackets, and as evidence."""
+    more = now.bytes / usual.bytes
+    slower = (now.write_s / now.bytes) / (usual.write_s / usual.bytes)
+    limit = policy.CHECKPOINT_CAUSE_RATIO
+    told = [
+        *([f"a byte takes {slower:.2g} times as long to write"] if slower >= limit else []),
+        *([f"a node writes {more:.2g} times as many bytes"] if more >= limit else []),
+    ]
+    words = " and ".join(told) or "neither the bytes nor the time to write one have grown as much"
+    return f" ({words})", (("write_s_per_byte_ratio", slower), ("bytes_ratio", more))
