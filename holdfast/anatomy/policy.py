@@ -26,6 +26,10 @@ DECAY = 0.75
 """How much the division of earlier measured steps still counts when the next one is measured. Steps may
 differ (an optimizer that steps every k-th time), so one alone does not stand for those that are not
 measured."""
+LONG_STEP = 4.0
+"""A measured step that took longer than so many usual ones does not count for the division; the second one in
+a row counts as so many. Steps that are as much longer than the newest one count less. A first step of 60 s
+counted as 600 of 0.1 s."""
 STAGGER = 3
 """The distance of measured steps varies by up to this many, less one: else it could keep pace with something
 that a script does every k-th step."""

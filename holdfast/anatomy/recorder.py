@@ -354,15 +354,15 @@ class StepRecorder:
         self.settle(backward=False)
         if OWN[self._phase]:
             self._read_cpu()
-        gpu = self.gpu
+        gpu, anew = self.gpu, self._measured <= policy.WARM_STEPS
         if gpu is None:
             self._totals.values[_COVERED] += self.covered
-            self._division.learn(self._spent, self._cpu, without=WAITS)
+            self._division.learn(self._spent, self._cpu, without=WAITS, anew=anew)
             return
         gpu.end(covered=self.covered, cpu_ns=self._cpu)
         for done in gpu.done():
             self._totals.values[_COVERED] += done.covered
-            self._division.learn(done.spent_ns, done.cpu_ns, without=WAITS_GPU)
+            self._division.learn(done.spent_ns, done.cpu_ns, without=WAITS_GPU, anew=anew)
         if gpu.failed:
             self._division = Division(PHASES)
 

@@ -47,10 +47,10 @@ class Steps:
         with self.recorder.within(phase):
             self.now += ms * MS
 
-    def step(self, number: int = 0, *, factor: int = 1) -> None:
+    def step(self, number: int = 0, *, factor: int = 1, forward_ms: int = 2) -> None:
         """A step of 28 ms, in ms: data 1, forward 2, loss 1, backward 4, optimizer 3, and others."""
         for wait, phase, ms in (
-            *((1, DATA, 1), (0, FORWARD, 2), (0, LOSS, 1), (0, BACKWARD, 4), (0, REDUCTION, 5)),
+            *((1, DATA, 1), (0, FORWARD, forward_ms), (0, LOSS, 1), (0, BACKWARD, 4), (0, REDUCTION, 5)),
             *((0, OPTIMIZER, 3), (1, COMMUNICATION, 2), (0, OTHER, 6), (1, SNAPSHOT, 4)),
         ):
             if wait:
@@ -125,6 +125,36 @@ def test_steps_that_are_left_out_are_divided_like_those_before(board: ProgressPa
     assert 3 < steps.sums.covered < 50
     assert steps.ms == pytest.approx([100, 300, 400, 700, 300, 400, 600], abs=2)
     assert steps.sums.cpu_ns == pytest.approx(500 * MS, rel=0.01)
+
+
+@pytest.mark.parametrize("before", [0, 100])
+def test_one_step_that_takes_very_long_does_not_divide_those_after_it(
+    board: ProgressPage, before: int
+) -> None:
+    """A rank whose first step took 60 s seemed to compute for minutes while it waited like all others, and
+    was called slow."""
+    steps = Steps(board)
+    for _ in range(before):
+        steps.step()
+    while not steps.recorder.measuring:
+        steps.step()
+    steps.step(forward_ms=60_000)
+    long_ms = steps.sums.forward_ns / MS
+    for _ in range(200):
+        steps.step()
+    assert steps.sums.forward_ns / MS - long_ms < 2 * 200 * 2
+
+
+def test_steps_that_stay_long_are_divided_like_each_other(board: ProgressPage) -> None:
+    steps = Steps(board)
+    for _ in range(100):
+        steps.step()
+    for _ in range(60):
+        steps.step(forward_ms=600)
+    before_ms = steps.sums.forward_ns / MS
+    for _ in range(60):
+        steps.step(forward_ms=600)
+    assert steps.sums.forward_ns / MS - before_ms == pytest.approx(60 * 600, rel=0.02)
 
 
 def test_waits_and_declared_work_are_exact_in_steps_that_are_left_out(board: ProgressPage) -> None:
