@@ -165,13 +165,12 @@ class ForgottenState:
             if not joins:
                 self._first.begin(look)
             self._before = set(self._own)
-        for where, each in self._unkept():
-            if each.name not in self._told:
-                self._told.add(each.name)
-                if each.again:
-                    log.warning(_ANEW, where, each.line, each.name)
-                else:
-                    log.warning(_LOCAL, where, each.line, each.name, self.keep)
+        with self.guarded():
+            for where, each in self._unkept():
+                if each.name not in self._told:
+                    self._told.add(each.name)
+                    text, words = (_ANEW, ()) if each.again else (_LOCAL, (self.keep,))
+                    log.warning(text, where, each.line, each.name, *words)
 
     def _unkept(self) -> Iterator[tuple[str, loop_locals.UnkeptLocal]]:
         """What the functions that lead to the loop keep in their variables: each with its function's name.

@@ -191,12 +191,17 @@ def _own(tree: ast.AST) -> set[str]:
 
 
 def _comes_again(tree: ast.AST, carried: Carried, name: str) -> bool:
-    """Whether the function that is called again gives this variable what it had: a clock's time, or a batch
-    that is read ahead in each iteration."""
+    """Whether the function that is called again gives this variable what it had: a clock's time, a batch that
+    is read ahead in each iteration, or the session's wrapper of a model, which holds nothing of its own."""
     if name in carried.changed:
         return False
     return all(
-        value is not None and (_is_time(value, carried) or _is_read_ahead(tree, carried, name, value))
+        value is not None
+        and (
+            _is_time(value, carried)
+            or restarting.called_name(value) == "ddp"
+            or _is_read_ahead(tree, carried, name, value)
+        )
         for value in carried.given[name]
     )
 

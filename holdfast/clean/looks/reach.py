@@ -227,7 +227,8 @@ def _of_function(name: str, function: FunctionType) -> Iterator[tuple[str, Any]]
     code, given = function.__code__, function.__defaults__ or ()
     arguments = code.co_varnames[code.co_argcount - len(given) : code.co_argcount]
     kept = dict(zip(arguments, given, strict=True)) | (function.__kwdefaults__ or {}) | vars(function)
-    yield from ((f"{name}.{each}", value) for each, value in kept.items() if each != "__wrapped__")
+    own = (each for each in kept if each != "__wrapped__" and not each.startswith("_torchdynamo"))
+    yield from ((f"{name}.{each}", kept[each]) for each in own)
 
 
 def _of_frame(name: str, running: Any) -> Iterator[tuple[str, Any]]:

@@ -154,3 +154,15 @@ def test_what_the_rounds_of_an_inner_loop_give_is_told_only_where_there_may_be_n
             print(loss, shown, rate, found, seen)
 
     assert sorted(each.name for each in unkept(main)) == ["found", "seen"]
+
+
+def test_a_model_that_is_wrapped_anew_in_a_step_is_not_told() -> None:
+    def main(session: Any, model: Any, freeze: Any) -> None:
+        ddp, other = session.ddp(model), freeze(model)
+        for step in session.steps(9):
+            if step == 4:
+                ddp = session.ddp(model)
+                other = freeze(model)
+            ddp(step, other)
+
+    assert [each.name for each in unkept(main)] == ["other"]

@@ -126,3 +126,14 @@ def test_a_generator_that_asks_the_session_where_it_is_keeps_no_position() -> No
     next(one)
     names = [name for name, _ in reached([], (), {"one": one, "other": other})]
     assert "one.drawn" in names and "other.at" in names and "one.step" not in names
+
+
+def test_what_a_compiler_notes_on_a_function_is_not_the_scripts() -> None:
+    def loss_of(x: torch.Tensor) -> torch.Tensor:
+        return x.square().mean()
+
+    compiled: Any = torch.compile(loss_of, backend="eager")
+    compiled(torch.ones(2))
+    compiled.calls = 1
+    found = [name for name, _ in reached((), set(), {"loss_of": compiled})]
+    assert "loss_of.calls" in found and not [name for name in found if "dynamo" in name]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from holdfast import Session
+from holdfast.clean.forgotten import ForgottenState
 from holdfast.clean.loop_locals import unkept
+from holdfast.state.tracked import TrackedState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pytest
 
 X = torch.ones(8, 2)
 
@@ -190,3 +195,32 @@ def test_a_loader_without_a_length_begins_anew_like_others() -> None:
 
     assert told(main, session=Session(), loader=loader) == ["loader"]
     assert told(main, session=Session(), loader=iter(loader)) == ["loader"]
+
+
+class Closed(Stream):
+    """Its attributes cannot be read."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name} here")
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(X)
+
+
+def test_what_cannot_be_looked_at_beside_the_steps_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
+    looks, rows = ForgottenState(TrackedState()), []
+
+    def steps() -> Iterator[int]:
+        looks.begin()
+        yield from range(3)
+
+    def train() -> None:
+        closed = Closed()
+        for step, row in zip(steps(), closed, strict=False):
+            rows.append((step, row))
+
+    looks.entered(train, ())
+    with caplog.at_level(logging.WARNING, "holdfast.sdk"):
+        train()
+    assert len(rows) == 3
+    assert [each for each in caplog.messages if "cannot be seen" in each and "here" in each]
