@@ -13,7 +13,8 @@ later is told what the others have in common, and names what differs.
 Where all processes are new, no rank can tell. So the common values go with each snapshot and checkpoint, as
 digests, and the first generation of new processes compares its own with them. There, options of what is
 tracked (a learning rate) count, too, which the state overrides; and what runs: the script's files, libraries
-(running_code.py tells the same among ranks that live)."""
+(running_code.py tells the same among ranks that live). What the function makes before its first step is known
+later: it is compared at that step's end."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _ITEMS_MAX = 4096
 _ITEM = re.compile(r"\[\d")
 _FORM = "1:"
 """What the text of a header begins with: another form, or other digests, have another number."""
-_MADE, _OPTIONS, _CODE = "made", "options", "code"
+_MADE, _INSIDE, _OPTIONS, _CODE = "made", "inside", "options", "code"
 _OWN_CLOCK_S = 3600
 _ABSENT = -1
 _SECONDS = (1.5e9, 2.5e9)
@@ -90,6 +91,8 @@ class Beginnings:
         self._text = ""  # the same for headers
         self._giver = -1  # the rank that is to tell it to those that have joined; -1: none has
         self._anew = False  # no rank of this generation knew what is common
+        self._then: dict[int, int] | None = None  # then: what was common when the state was trained
+        self._step = 0  # of that state
 
     def note(self, code: Mapping[str, str]) -> None:
         """Note the values, and what runs, if that was not done yet."""
@@ -127,7 +130,7 @@ class Beginnings:
         knowing, self._giver = [rank for rank, row in enumerate(rows) if row[0]], -1
         self._anew = not knowing
         if not knowing:
-            self._know(self._agree(alike=all(row == rows[0] for row in rows)))
+            self._know(self._agree(list(self._own or {}), alike=all(row == rows[0] for row in rows)))
         elif len(knowing) < len(rows):
             self._giver = knowing[0]
 
@@ -135,17 +138,35 @@ class Beginnings:
         """The state of `step` is restored: if all processes are new, name what is not as it was when that
         was trained. Rank 0 does; another one names only what it has otherwise than rank 0."""
         came, self._state.tracked.began = self._state.tracked.began, False
-        own, common = self._own or {}, self._common or {}
-        then, anew, self._anew = _read(came), self._anew, False
-        if not anew or not step:
+        self._then, self._anew, self._step = (_read(came) if self._anew else None), False, step
+        for kind, text in ((_MADE, _SINCE), (_OPTIONS, _OVERRIDDEN), (_CODE, _OTHER_CODE)):
+            self._name(kind, text)
+
+    def made(self, function: str, values: Iterable[tuple[str, Any]]) -> None:
+        """A function begins its first step: these are the values that it has made before."""
+        if self._then is None:
+            return
+        for name, value in values:
+            self._add(_INSIDE, f"{name} (in {function})", _digest(name, value))
+        if self._state.world_size == 1:
+            self._learn_made()
+
+    def _learn_made(self) -> None:
+        """Find out what of it is common. All ranks call it in a generation of new processes."""
+        inside = [key for key, (kind, _) in self._names.items() if kind == _INSIDE]
+        self._know((self._common or {}) | self._agree(inside, alike=False))
+        self._name(_INSIDE, _SINCE)
+        self._then = None
+
+    def _name(self, kind: str, text: str) -> None:
+        then, own, common = self._then, self._own or {}, self._common or {}
+        if not then or not self._step:
             return
         mine = own if self._state.rank == 0 else {key: own[key] for key in own if key not in common}
-        differing = [key for key, number in mine.items() if then.get(key, number) != number]
-        named = [self._names[key] for key in differing]
-        for kind, text in ((_MADE, _SINCE), (_OPTIONS, _OVERRIDDEN), (_CODE, _OTHER_CODE)):
-            names = [name for each, name in named if each == kind]
-            if names:
-                log.warning(text, step, *shown(_first_of_each(names) if kind == _MADE else names))
+        named = [self._names[key] for key, number in mine.items() if then.get(key, number) != number]
+        names = [name for each, name in named if each == kind]
+        if names:
+            log.warning(text, self._step, *shown(names if kind == _OPTIONS else _first_of_each(names)))
 
     def text(self) -> str:
         """What was common at the beginning, for the header of the present state; "": it is not known."""
@@ -155,8 +176,10 @@ class Beginnings:
         return came if isinstance(came, str) else ""  # others receive what came with the state
 
     def compare(self) -> None:
-        """Give those that have joined what is common, and name what differs. All ranks call it after their
-        first step: a recovery does not wait for it."""
+        """Give those that have joined what is common, and name what differs; learn what the function has
+        made. All ranks call it after their first step: a recovery does not wait for it."""
+        if self._then is not None:
+            self._learn_made()
         if self._giver < 0:
             return
         flat = [number for pair in (self._common or {}).items() for number in pair]
@@ -175,12 +198,12 @@ class Beginnings:
         flat = [number for pair in sorted(common.items()) for number in pair]
         self._text = _FORM + base64.b85encode(struct.pack(f"<{len(flat)}I", *flat)).decode() if flat else ""
 
-    def _agree(self, *, alike: bool) -> dict[int, int]:
-        """The values that are the same on all ranks. `alike`: they have the same names."""
+    def _agree(self, mine: list[int], *, alike: bool) -> dict[int, int]:
+        """Those of these values that are the same on all ranks. `alike`: they have the same names."""
         own = self._own or {}
         if self._state.world_size == 1:
-            return own
-        keys = list(own) if alike else transfer.tell(list(own), 0, self._state.rank, self._device)
+            return {key: own[key] for key in mine}
+        keys = mine if alike else transfer.tell(mine, 0, self._state.rank, self._device)
         if not keys:
             return {}
         least = torch.tensor([own.get(key, _ABSENT) for key in keys], dtype=torch.int64, device=self._device)

@@ -119,7 +119,7 @@ class Runtime:
         self.equality = Equality(
             state, ask_for_room, self.turns, streams=self.streams.in_use, beginnings=beginnings
         )
-        self.again = CalledAgain(state, self.forgotten)
+        self.again = CalledAgain(state, self.forgotten, beginnings.made)
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -63,6 +64,8 @@ _HELD = (
     "takes a dead rank's place makes them of the weights that training has come to. Make them before the "
     "training (in __init__), where the weights are those of the beginning"
 )
+Made = Callable[[str, list[tuple[str, Any]]], None]
+"""Takes the name of a function, and values by their names."""
 Weights = dict[Any, set[bytes]]
 """Some values of the tensors of each shape and type."""
 log = logging.getLogger("holdfast.sdk")
@@ -84,8 +87,10 @@ class CalledRank(Protocol):
 class CalledAgain:
     """What the elastic function that is running does before its steps, in each of its generations."""
 
-    def __init__(self, state: CalledRank, forgotten: ForgottenState) -> None:
-        self._state, self._forgotten = state, forgotten
+    def __init__(self, state: CalledRank, forgotten: ForgottenState, made: Made | None = None) -> None:
+        """`made`: is told what a function has made where its steps begin first, in a process that does not
+        join others."""
+        self._state, self._forgotten, self._on_made = state, forgotten, made
         self._registered = Registered(state.tracked)
         self._random: GeneratorsAtStart | None = None  # with what it draws before its steps
         # With what its steps go on, if they are not seeded and not its first ones.
@@ -222,6 +227,8 @@ class CalledAgain:
         after = self._forgotten.lasting() if before else {}
         twice = [name for name in changed(before, after) if not is_time(after[name], self._clocks)]
         now = {name: bits for name, each in own.items() if (bits := _bits(each, kept)) is not None}
+        if self._on_made is not None and self._times == 1 and loop == 0:
+            self._on_made(self._forgotten.entered_function.__name__, [(name, own[name]) for name in now])
         if self._compares and at in self._first:
             self._tell(_OTHER, changed(self._first[at], now))
             self._tell(_TWICE, twice)

@@ -104,6 +104,9 @@ session.track(model=model, optimizer=optimizer, schedule=schedule)
 @session.elastic
 def train():
     ddp = session.ddp(model)
+    inside = json.loads((FOLDER / "inside.json").read_text())
+    start = session.step
+    first = model[0].weight
     for step in session.steps(20):
         if step == 10 and not (FOLDER / "fell").exists():
             time.sleep(1000)
@@ -121,6 +124,7 @@ def _told_anew(zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str]
     """What ranks say when all of them are killed in step 10, files change, and all begin in new processes."""
     path = folder / "script.py"
     (folder / "settings.json").write_text(BEFORE)
+    (folder / "inside.json").write_text('{"scale": 1.0, "clip": 2.0}')
     (folder / "rows.txt").write_text(" ".join(f"row-{each}" for each in range(100)))
     path.write_text(ANEW.replace("FOLDER_HERE", str(folder)))
     with Node(zygote, path, ranks) as node:
@@ -168,3 +172,11 @@ def test_new_processes_that_find_all_as_it_was_say_nothing(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
     assert _told_anew(zygote, tmp_path, ranks, {}) == []
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_new_processes_name_what_the_function_reads_itself(
+    zygote: Zygote, tmp_path: Path, ranks: int
+) -> None:
+    (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": '{"scale": 1.0, "clip": 3.0}'})
+    assert "of step 10 was trained: inside['clip'] (in train). If" in line
