@@ -58,7 +58,8 @@ async def test_whoever_waits_outlasts_a_change_of_leaders(
     async with Client(one.listen) as admin:
         one.kill()
         with pytest.raises(UnreachableError):
-            await status_by(admin, time.monotonic())
+            async with asyncio.timeout(60):
+                await status_by(admin, time.monotonic())
         waiting = asyncio.create_task(status_by(admin, math.inf))
         await one.start()
         async with asyncio.timeout(60):
@@ -71,7 +72,8 @@ async def test_who_follows_a_leader_that_is_stopped_hears_of_it(make: Callable[.
     await one.leads()
     async with Client(one.listen) as admin:
         lines = admin.events(follow=True)
-        await anext(lines)
+        async with asyncio.timeout(60):
+            await anext(lines)
         os.kill(one.pid, signal.SIGSTOP)
         with pytest.raises(UnreachableError, match=one.listen):
             async with asyncio.timeout(60):
