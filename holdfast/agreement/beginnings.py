@@ -112,10 +112,11 @@ class Beginnings:
         for name, text in code.items():
             self._add(_CODE, name, zlib.crc32(text.encode()))
 
-    def _add(self, kind: str, name: str, number: int | None) -> None:
+    def _add(self, kind: str, name: str, number: int | None, *, of: int = 0) -> None:
+        """`of`: it is compared among generations of so many ranks; 0: of any number."""
         own = self._own
         if number is not None and own is not None and len(own) < _VALUES_MAX:
-            own.setdefault(key := zlib.crc32(f"{kind} {name}".encode()), number)
+            own.setdefault(key := zlib.crc32(f"{kind} {of} {name}".encode()), number)
             self._names[key] = kind, name
 
     def numbers(self) -> list[int]:
@@ -147,7 +148,7 @@ class Beginnings:
         if self._then is None:
             return
         for name, value in values:
-            self._add(_INSIDE, f"{name} (in {function})", _digest(name, value))
+            self._add(_INSIDE, f"{name} (in {function})", _digest(name, value), of=self._state.world_size)
         if self._state.world_size == 1:
             self._learn_made()
 

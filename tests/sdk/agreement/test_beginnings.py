@@ -85,6 +85,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from holdfast import Session
 
 FOLDER = Path("FOLDER_HERE")
@@ -107,6 +108,7 @@ def train():
     inside = json.loads((FOLDER / "inside.json").read_text())
     start = session.step
     first = model[0].weight
+    share = 100 // dist.get_world_size()
     for step in session.steps(20):
         if step == 10 and not (FOLDER / "fell").exists():
             time.sleep(1000)
@@ -120,8 +122,12 @@ train()
 BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20, "activation": "relu"}'
 
 
-def _told_anew(zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str]) -> list[str]:
-    """What ranks say when all of them are killed in step 10, files change, and all begin in new processes."""
+def _told_anew(
+    zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str], *, then: int = 0
+) -> list[str]:
+    """What ranks say when all of them are killed in step 10, files change, and all begin in new processes.
+
+    `then`: so many begin; 0: as many as before."""
     path = folder / "script.py"
     (folder / "settings.json").write_text(BEFORE)
     (folder / "inside.json").write_text('{"scale": 1.0, "clip": 2.0}')
@@ -136,7 +142,7 @@ def _told_anew(zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str]
         for name in node.seats:
             os.kill(node.members[name].pid, signal.SIGKILL)
         node.run(until=lambda: all(node.members[name].gone for name in node.seats))
-        node.hold = False
+        node.hold, node.world_size = False, then or ranks
         node.run()
         lines = [line for each in node.members.values() for line in each.log.read_text().splitlines()]
     return [line for line in lines if "processes are new" in line or "the state of step" in line]
@@ -180,3 +186,7 @@ def test_new_processes_name_what_the_function_reads_itself(
 ) -> None:
     (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": '{"scale": 1.0, "clip": 3.0}'})
     assert "of step 10 was trained: inside['clip'] (in train). If" in line
+
+
+def test_what_follows_from_the_number_of_ranks_is_not_named(zygote: Zygote, tmp_path: Path) -> None:
+    assert _told_anew(zygote, tmp_path, 3, {}, then=2) == []
