@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import logging
 import math
 import os
@@ -33,7 +34,7 @@ import torch
 import torch.distributed as dist
 
 from holdfast.clean.forgotten import shown
-from holdfast.clean.looks.bits import bits_of
+from holdfast.clean.looks.bits import are_plain, bits_of
 from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
@@ -88,7 +89,7 @@ class Beginnings:
         self._own: dict[int, int] | None = None  # digests, by those of names
         self._names: dict[int, tuple[str, str]] = {}  # of what kind each is, and its name
         self._common: dict[int, int] | None = None  # what all ranks had in common at the beginning
-        self._text = ""  # the same for headers
+        self._text = ""  # the same for headers, as JSON: each snapshot has it
         self._giver = -1  # the rank that is to tell it to those that have joined; -1: none has
         self._anew = False  # no rank of this generation knew what is common
         self._then: dict[int, int] | None = None  # then: what was common when the state was trained
@@ -170,11 +171,12 @@ class Beginnings:
             log.warning(text, self._step, *shown(names if kind == _OPTIONS else _first_of_each(names)))
 
     def text(self) -> str:
-        """What was common at the beginning, for the header of the present state; "": it is not known."""
+        """What was common at the beginning, as JSON for the header of the present state; "": it is not
+        known."""
         came = self._state.tracked.began
         if came is False:
             return self._text
-        return came if isinstance(came, str) else ""  # others receive what came with the state
+        return json.dumps(came) if isinstance(came, str) else ""  # others receive what came with the state
 
     def compare(self) -> None:
         """Give those that have joined what is common, and name what differs; learn what the function has
@@ -197,7 +199,8 @@ class Beginnings:
     def _know(self, common: dict[int, int]) -> None:
         self._common = common
         flat = [number for pair in sorted(common.items()) for number in pair]
-        self._text = _FORM + base64.b85encode(struct.pack(f"<{len(flat)}I", *flat)).decode() if flat else ""
+        data = base64.b85encode(struct.pack(f"<{len(flat)}I", *flat)).decode()
+        self._text = json.dumps(_FORM + data) if flat else ""
 
     def _agree(self, mine: list[int], *, alike: bool) -> dict[int, int]:
         """Those of these values that are the same on all ranks. `alike`: they have the same names."""
@@ -259,9 +262,7 @@ def _first_of_each(names: Iterable[str]) -> list[str]:
 
 def _says(value: Any) -> bool:
     """Whether the text of a value says all of it, in each process."""
-    return type(value) in PLAIN or (
-        type(value) in (list, tuple) and all(type(each) in PLAIN for each in value)
-    )
+    return type(value) in PLAIN or (type(value) in (list, tuple) and are_plain(value))
 
 
 def _digest(name: str, value: Any) -> int | None:
@@ -290,7 +291,7 @@ def _of_items(value: Any) -> int:
         return size
     items = value.values() if type(value) is dict else value
     chosen = list(itertools.islice(items, 0, None, -(-size // _ITEMS_MAX)))
-    if {*map(type, chosen)} - {*PLAIN}:
+    if not are_plain(chosen):
         return size
     texts = [os.path.basename(each) if type(each) is str else repr(each) for each in chosen]
     return zlib.crc32(repr((size, texts)).encode(errors="replace"))

@@ -239,8 +239,9 @@ class ForgottenState:
     def called_again(self, *, first: bool) -> None:
         """The function was called again: its own variables are others. `first`: its first loop begins, and so
         is what it has changed before. The next look is compared with none, after a step: now all wait."""
-        self._anew = self._anew or first
-        if self._seen is not None:
+        if first:
+            self._anew = True
+        elif self._seen is not None:
             self._seen = {k: v for k, v in self._seen.items() if variable_of(k) not in self._own}
 
     def reachable(self) -> list[Any]:

@@ -21,7 +21,7 @@ from holdfast import logs, removal
 from holdfast.ipc import traces
 from holdfast.ipc.frames import Decoder, FrameError, Message, encode
 from holdfast.ipc.messages import launcher as msg
-from holdfast.ipc.messages.fields import BadMessage, Record, decode
+from holdfast.ipc.messages.fields import BadMessage, Record, by_op, decode
 from holdfast.launch import leftovers, linux
 from holdfast.launch import run_dir as folder
 from holdfast.launch.errand import ORPHANED, EndPolicy
@@ -36,7 +36,7 @@ _STRAYS_MAX = 1000
 _OVER_TIMEOUT_S = 30.0
 _CARETAKERS_S = 2.0
 """In the last seconds of the launcher's wait for its children, caretakers of semaphores are killed too."""
-_MEMBER_REPORTS = {kind.op: kind for kind in (msg.MemberWarm, msg.MemberRunning, msg.MemberFailed)}
+_MEMBER_REPORTS = by_op((msg.MemberWarm, msg.MemberRunning, msg.MemberFailed))
 """What the launcher passes on from a member to the agent."""
 _STRAY_NS = 10_000_000_000
 """An older exit of an unknown process does not belong to a member about to be announced: pids are reused."""

@@ -105,7 +105,7 @@ class SnapshotPlan:
         contract = self._tracked.contract()
         more += f',"data":{contract}' if contract else ""
         began = self._tracked.beginnings()
-        more += f',"began":{json.dumps(began)}' if began else ""
+        more += f',"began":{began}' if began else ""
         state_text = f'{{"objects":{{"dict":[{",".join(texts)}]}},"away":{self._away_text}{more}}}'
         shard = f',"shard":{json.dumps(self.shard)}' if self.shard != shard_ids.WHOLE else ""
         return f'{{"tensors":{self._tensors_text},"state":{state_text}{shard}}}'.encode()

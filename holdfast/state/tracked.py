@@ -52,7 +52,7 @@ class TrackedState:
         self.contract: Callable[[], str] = str  # gives the present contract, as JSON
         # What the script had made when that state was trained (see beginnings); False: nothing was restored.
         self.began: Any = False
-        self.beginnings: Callable[[], str] = str  # gives what it has made now
+        self.beginnings: Callable[[], str] = str  # gives what it has made now, as JSON
         # Of these parameters, those whose gradient counts although it is zero.
         self.graded: Callable[[Iterable[torch.Tensor]], list[torch.Tensor]] = lambda parameters: []
 

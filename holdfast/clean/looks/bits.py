@@ -155,7 +155,7 @@ def _of_items(value: Any) -> Hashable:
     if len(value) > _ITEMS:
         return len(value), 0, 0
     if isinstance(value, set | frozenset):
-        return len(value), 0, hash(frozenset(value)) if _are_plain(value) else 0
+        return len(value), 0, hash(frozenset(value)) if are_plain(value) else 0
     keys = _of_plain(list(dict.keys(value))) if isinstance(value, dict) else 0
     return len(value), keys, _of_plain(_items(value)) if len(value) > ITEMS_MAX else 0
 
@@ -174,10 +174,11 @@ def which_items(value: Any) -> int:
 
 
 def _of_plain(items: list[Any]) -> int:
-    return hash(tuple(items)) if _are_plain(items) else 0
+    return hash(tuple(items)) if are_plain(items) else 0
 
 
-def _are_plain(items: Iterable[Any]) -> bool:
+def are_plain(items: Iterable[Any]) -> bool:
+    """Whether all of these are numbers, texts and the like."""
     return {*map(type, items)} <= {*PLAIN}
 
 
