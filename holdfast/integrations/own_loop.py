@@ -248,9 +248,13 @@ class OwnLoop:
             self._refuse(unkept.scheduler(tracked), self._how)
 
     def _find_averages(self) -> None:
-        """Raise SessionError for an AveragedModel that is not tracked, whenever it was made."""
-        tracked = self.session.runtime.state.tracked
-        self._refuse(unkept.average(tracked, self._memory.averages), f"before epochs(...), {self._keep}")
+        """Raise SessionError for an AveragedModel that is not tracked, whenever it was made.
+
+        That of an earlier training may still be there until it is collected."""
+        tracked, kept = self.session.runtime.state.tracked, self._memory.averages
+        if unkept.average(tracked, kept) is not None:
+            gc.collect()
+            self._refuse(unkept.average(tracked, kept), f"before epochs(...), {self._keep}")
 
     def _refuse(self, lost: Any, how: str) -> None:
         if lost is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -204,7 +205,7 @@ def zygote(launcher: LauncherProcess, *members: int) -> int:
     with open(children) as file:
         pids = file.read().split()
     for pid in (each for each in pids if int(each) not in members):
-        with open(f"/proc/{pid}/cmdline") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline") as file:  # unless it has ended
             if "--control" in file.read() and os.getsid(int(pid)) == int(pid):
                 return int(pid)
     return 0

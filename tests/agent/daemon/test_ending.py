@@ -88,4 +88,12 @@ def launchers(agent: AgentProcess) -> list[int]:
     """The launchers that this agent has started."""
     words = "holdfast.launch.launcher"
     children = Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
-    return [int(pid) for pid in children if words in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [int(pid) for pid in children if words in _command(pid)]
+
+
+def _command(pid: str) -> str:
+    """Its command line; empty if it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import random
 from types import SimpleNamespace
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset
 
 from holdfast import Session
@@ -147,44 +145,6 @@ def test_schedulers_inside_of_a_tracked_one_are_kept() -> None:
     inner: list[Any] = [kinds.StepLR(training.optimizer, 1), kinds.ConstantLR(training.optimizer)]
     training.session.track(schedule=kinds.SequentialLR(training.optimizer, inner, [2]))
     training.run(lambda *_: training.step())
-    assert len(training.did) == 2 * BATCHES
-
-
-class Averages:
-    """Holds an average, as a script's own object may."""
-
-    def __init__(self, average: AveragedModel) -> None:
-        self.average = average
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.average.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average.load_state_dict(state)
-
-
-@pytest.fixture
-def averages() -> Iterator[None]:
-    """None outlives its test: others would find it."""
-    yield
-    gc.collect()
-
-
-@pytest.mark.usefixtures("averages")
-def test_an_average_of_the_weights_that_is_not_tracked_is_refused_also_if_it_is_made_later() -> None:
-    training = Training()
-    made: list[AveragedModel] = []
-    with pytest.raises(SessionError, match=r"a loop: the AveragedModel is not kept.*before epochs"):
-        training.run(lambda *_: made.append(AveragedModel(training.model)))
-    assert training.did == [(0, batch) for batch in range(BATCHES)]
-
-
-@pytest.mark.usefixtures("averages")
-def test_averages_of_the_weights_are_kept_also_within_another_object() -> None:
-    training = Training()
-    average, within = AveragedModel(training.model), AveragedModel(training.model)
-    training.session.track(average=average, averages=Averages(within))
-    training.run(lambda *_: average.update_parameters(training.model))
     assert len(training.did) == 2 * BATCHES
 
 
