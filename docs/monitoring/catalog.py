@@ -20,9 +20,9 @@ PAGE = """# Metrics
 - Each second of a job is counted once: `productive_seconds_total` and `lost_seconds_total` together are the
   time since this leader knows the job, except the time in which it is paused, leaving or over. Of productive
   time, `unknown_seconds_total` is the part in which nobody saw whether steps were made (scripts that do not
-  use the SDK). `goodput_ratio` counts it as time that was not productive, and goes over all lives of the job
-  and all leaders. Time until a
-  failure was noticed, and steps that are run again, count as productive when they pass. When they are known
+  use the SDK). `goodput_ratio` counts it as time that was not productive, has no series while it is most
+  of the time, and goes over all lives of the job and all leaders. Time until a failure was noticed, and steps
+  that are run again, count as productive when they pass. When they are known
   to be lost, they are added to the lost seconds, and as many of the next productive seconds are not counted,
   so that no counter goes down.
 - `cause` of lost time is the cause of a failure, or one of: {causes}.

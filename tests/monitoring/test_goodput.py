@@ -167,6 +167,17 @@ def test_time_without_a_sight_of_steps_is_unknown() -> None:
     assert leader.metrics.registry.get_sample_value("holdfast_goodput_ratio", {"training_job": "j"}) is None
 
 
+def test_goodput_is_known_while_less_than_half_of_the_time_is_unknown() -> None:
+    leader = begun(Leader([1000.0]))
+    leader.pass_s(100, 50)
+    leader.pass_s(134, -1, elastic=False)
+    assert leader.row["goodput"] == pytest.approx(100 / 269, abs=1e-4)
+    assert leader.counted("goodput_ratio") == pytest.approx(100 / 269)
+    leader.pass_s(2, -1, elastic=False)
+    assert leader.row["goodput"] is None, "136 of 271 s are unknown"
+    assert leader.metrics.registry.get_sample_value("holdfast_goodput_ratio", {"training_job": "j"}) is None
+
+
 def test_the_lives_of_a_job_are_counted_apart_and_together() -> None:
     leader = begun(Leader([1000.0]))
     leader.pass_s(100, 50)

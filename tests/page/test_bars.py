@@ -52,10 +52,17 @@ async def test_a_bar_is_as_long_as_its_incident_compared_with_the_longest(browse
         text = await page.text("main")
         assert "All bars have one scale: a full one is 4.0 s." in text and "UTC" not in text
         assert "No planned changes." in text and "No incidents." not in text
+        shown = "map((each) => !each.hidden && each.innerText)"
+        legends = f"[...document.querySelectorAll('main .legend')].{shown}"
+        told = await page.run(legends)
+        assert "restore" in told[0] and told[1:] == [False], "colours are explained where there are bars"
         for kind in ("light", "dark", "phone"):
             await page.sized(PHONE if kind == "phone" else DESK, dark=kind == "dark")
             await page.run(FRAMES)
             await page.picture(BUILD / f"{kind}-bars.png")
+        await page.run("dispatchEvent(new CustomEvent('go', { detail: '/jobs/j' }))")
+        await page.until("document.querySelectorAll('ol.timeline > li').length === 2")
+        assert any("restore" in text for text in await page.run(legends) if text)
         assert page.complaints == []
 
 
@@ -75,6 +82,22 @@ async def test_every_cause_and_phase_has_a_colour_of_its_kind(browser: Browser) 
         assert len(values) == len(set(colours.values())) and "" not in values
         plain = await page.run(f"import('/static/words.js').then((made) => {names}.map(made.plain))")
         assert plain == [in_words(name) for name in sorted(failures | others)]
+
+
+async def test_few_nodes_have_a_large_map(browser: Browser) -> None:
+    async with paged() as found, tab(browser) as page:
+        await job(found.leader_term, nodes=1)
+        await page.sized(DESK)
+        await page.open(f"http://localhost:{found.page.port}/nodes")
+        await page.until(f"{DRAWN} && !document.querySelector('canvas.map').hidden")
+        high = "document.querySelector('canvas.map').getBoundingClientRect().height"
+        alone = await page.run(high)
+        assert alone >= 30, "one rank of one node"
+        await job(found.leader_term, name="k", nodes=400)
+        await page.until("document.querySelector('main').innerText.includes('400 up')")
+        assert alone < await page.run(high) <= await page.run("Math.max(320, innerHeight - 220)")
+        await page.picture(BUILD / "light-map-400.png")
+        assert page.complaints == []
 
 
 async def test_nodes_are_named_below_a_hundred(browser: Browser) -> None:

@@ -136,7 +136,7 @@ class Account:
 
     @property
     def goodput(self) -> float | None:
-        """The share of the time that was productive and kept; None: no time, or all of it is unknown."""
+        """The share of the time that was productive and kept; None: no time, or most of it is unknown."""
         return _goodput(self.total)
 
     def kept_share(self) -> float:
@@ -176,7 +176,7 @@ class Account:
 
 def _goodput(spent: Spent) -> float | None:
     known_s = spent.productive_s + sum(spent.lost_s.values())
-    return spent.productive_s / (known_s + spent.unknown_s) if known_s > 0 else None
+    return spent.productive_s / (known_s + spent.unknown_s) if known_s > spent.unknown_s else None
 
 
 def _plain(spent: Spent) -> dict[str, Any]:

@@ -109,9 +109,11 @@ class StepMetrics:
         self.failed_detectors.labels(job).set(count)
 
     def show_goodput(self, job: str, goodput: float | None) -> None:
-        """Set a job's goodput; None: it is not known."""
+        """Set a job's goodput; None: it is not known, and has no series."""
         if goodput is not None:
             self.goodput_ratio.labels(job).set(goodput)
+        else:
+            self.goodput_ratio.remove(job)
 
     def show_eta(self, job: str, eta_s: float | None) -> None:
         """Set when a job ends; None: it is not known, and has no series."""

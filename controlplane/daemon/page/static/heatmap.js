@@ -2,7 +2,8 @@
 
 import { GAP, Grid, shade } from "./grid.js";
 
-const RANK_MAX = 14;
+const RANK_MAX = 28; // of few nodes, on a third of the room
+const RANK_EASY = 14; // of as many as fit
 const RANK_MIN = 3;
 const DEAD = new Set(["raised", "exited"]);
 const COMING = new Set(["starting", "ready", "forming"]);
@@ -28,7 +29,7 @@ export class HeatMap extends Grid {
     const down = Math.ceil(most / across);
     let rank = RANK_MAX;
     const tall = (size) => Math.ceil(this.names.length / this.fitting(width, across * size)) * (down * size + GAP + 2);
-    while (rank > RANK_MIN && tall(rank) > room) rank -= 1;
+    while (rank > RANK_MIN && tall(rank) > (rank > RANK_EASY ? room / 3 : room)) rank -= 1;
     this.rank = rank;
     this.across = across;
     this.wide = across * rank + 2;

@@ -18,6 +18,7 @@ export function list(wanted, most = SHOWN, empty = "No incidents.") {
   const line = el("ol", { class: "timeline" });
   const none = el("p", { class: "soft" });
   const scale = el("p", { class: "soft" });
+  const colours = legend();
   const more = el("button", { type: "button", onclick: () => { most += SHOWN; draw(); } });
   function draw() {
     const rows = [...tables.incidents.values()].filter(wanted).sort((a, b) => b.begun_s - a.begun_s || b.incident - a.incident);
@@ -27,11 +28,11 @@ export function list(wanted, most = SHOWN, empty = "No incidents.") {
     say(more, `Show more of ${rows.length}`);
     const shown = rows.slice(0, most);
     const longest_s = Math.max(0, ...shown.map(known));
-    scale.hidden = longest_s === 0;
+    scale.hidden = colours.hidden = longest_s === 0;
     say(scale, `All bars have one scale: a full one is ${span(longest_s)}.`);
     keyed(line, shown, (row) => `${row.job}/${row.incident}`, make, (element, row) => update(element, row, longest_s));
   }
-  return { element: el("div", {}, none, scale, line, more), draw };
+  return { element: el("div", {}, none, colours, scale, line, more), draw };
 }
 
 function make(row) {
@@ -87,7 +88,7 @@ function all(job) {
   return {
     title: "Incidents",
     elements: [
-      el("h1", {}, job ? `Incidents of ${job}` : "Incidents"), legend(), rows.element,
+      el("h1", {}, job ? `Incidents of ${job}` : "Incidents"), rows.element,
       el("h2", {}, "Planned changes"), changes.element,
     ],
     draw: () => { rows.draw(); changes.draw(); },
