@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from holdfast import pids
 from holdfast.clean.forgotten import shown
 from holdfast.clean.looks.bits import are_plain, bits_of
 from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.rank_state import RankState
-    from holdfast.state.tracked import TrackedState
 
 _VALUES_MAX = 2000
 _ITEMS_MAX = 4096
@@ -53,6 +53,8 @@ _FORM = "1:"
 """What the text of a header begins with: another form, or other digests, have another number."""
 _MADE, _INSIDE, _OPTIONS, _CODE = "made", "inside", "options", "code"
 _OWN_CLOCK_S = 3600
+"""How old a process is at most where that cannot be read."""
+_TICK_S = 0.02
 _ABSENT = -1
 _SECONDS = (1.5e9, 2.5e9)
 """Times of a clock, since 1970."""
@@ -88,6 +90,11 @@ class Beginnings:
         self._state, self._values = state, values
         self._own: dict[int, int] | None = None  # digests, by those of names
         self._names: dict[int, tuple[str, str]] = {}  # of what kind each is, and its name
+        self._noted = False  # what is tracked is noted, too
+        self.settings: Callable[[], Iterable[tuple[str, Any]]] = tuple
+        """Under a framework: what it was told, with names."""
+        self.others: Callable[[], Mapping[str, Any]] = dict
+        """Under a framework: what the state overrides besides tracked objects, by name: schedulers."""
         self._common: dict[int, int] | None = None  # what all ranks had in common at the beginning
         self._text = ""  # the same for headers, as JSON: each snapshot has it
         self._giver = -1  # the rank that is to tell it to those that have joined; -1: none has
@@ -96,22 +103,29 @@ class Beginnings:
         self._step = 0  # of that state
 
     def note(self, code: Mapping[str, str]) -> None:
-        """Note the values, and what runs, if that was not done yet."""
-        if self._own is not None:
-            return
-        self._own = {}
-        try:
-            for name, value in self._values():
-                self._add(_MADE, name, _digest(name, value))
-        except Exception as error:  # an object of the script or of a package has run code of its own
-            log.warning(_UNSEEN, type(error).__name__, error)
-        self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
+        """Note the values, and what runs, if that was not done yet; and what is tracked, as soon as something
+        is: a function may track its objects itself, before they take the state."""
+        if self._own is None:
+            self._own = {}
+            try:
+                for name, value in (*self._values(), *self.settings()):
+                    self._add(_MADE, name, _digest(name, value))
+            except Exception as error:  # an object of the script or of a package has run code of its own
+                log.warning(_UNSEEN, type(error).__name__, error)
+            self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
+            for name, text in code.items():
+                self._add(_CODE, name, zlib.crc32(text.encode()))
+        if self._state.tracked.objects and not self._noted:
+            self._noted = True
+            self._note_tracked()
+
+    def _note_tracked(self) -> None:
         for name, thing in self._state.tracked.objects.items():
             self._add(_MADE, f"which classes {name} is made of", zlib.crc32(repr(_classes(thing)).encode()))
-        for name, value in _options(self._state.tracked):
+            for option, values in _options_of_parts(thing).items():
+                self._add(_MADE, f"{option} in {name}", zlib.crc32(repr(values).encode()))
+        for name, value in _options(self._state.tracked.objects | dict(self.others())):
             self._add(_OPTIONS, name, zlib.crc32(repr(value).encode()))
-        for name, text in code.items():
-            self._add(_CODE, name, zlib.crc32(text.encode()))
 
     def _add(self, kind: str, name: str, number: int | None, *, of: int = 0) -> None:
         """`of`: it is compared among generations of so many ranks; 0: of any number."""
@@ -148,8 +162,11 @@ class Beginnings:
         """A function begins its first step: these are the values that it has made before."""
         if self._then is None:
             return
-        for name, value in values:
-            self._add(_INSIDE, f"{name} (in {function})", _digest(name, value), of=self._state.world_size)
+        inside = [(f"{name} (in {function})", name, value) for name, value in values]
+        noted = {name for _, name in self._names.values()}
+        inside += [(name, name, value) for name, value in self.settings() if name not in noted]
+        for full, name, value in inside:
+            self._add(_INSIDE, full, _digest(name, value), of=self._state.world_size)
         if self._state.world_size == 1:
             self._learn_made()
 
@@ -242,9 +259,26 @@ def _classes(thing: Any) -> list[str]:
     return [f"{type(each).__module__}.{type(each).__qualname__}" for each in parts]
 
 
-def _options(tracked: TrackedState) -> Iterator[tuple[str, Any]]:
-    """The plain options of tracked optimizers and of torch's schedulers, as the script has made them."""
-    for name, thing in tracked.objects.items():
+def _options_of_parts(thing: Any) -> dict[str, list[Any]]:
+    """The plain public attributes of the parts of a module, which its state does not have (a rate of
+    dropout): of all parts of one class together."""
+    found: dict[str, list[Any]] = {}
+    for part in thing.modules() if isinstance(thing, torch.nn.Module) else ():
+        for key, value in vars(part).items():
+            name = f"{type(part).__name__}.{key}"
+            if (
+                key[0] != "_"
+                and key != "training"
+                and type(value) in PLAIN
+                and _digest(name, value) is not None
+            ):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _options(objects: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The plain options of optimizers and of torch's schedulers, as the script has made them."""
+    for name, thing in objects.items():
         if isinstance(thing, torch.optim.Optimizer):
             for at, group in enumerate(thing.param_groups):
                 plain = ((key, group[key]) for key in group if key != "params")
@@ -305,4 +339,11 @@ def _is_time(value: float) -> bool:
     if any(_SECONDS[0] < value / unit < _SECONDS[1] for unit in (1, 1e3, 1e6, 1e9)):
         return True
     own = (clock() - value for clock in (time.monotonic, time.perf_counter))
-    return not math.isinf(value) and value % 1 != 0 and any(0 <= since < _OWN_CLOCK_S for since in own)
+    return not math.isinf(value) and value % 1 != 0 and any(0 <= since <= _age_s() for since in own)
+
+
+def _age_s() -> float:
+    """How long this process has been running. Its own clocks begin with the machine: on one that was started
+    a minute ago, a number from before the process is a setting (a rate of 0.1)."""
+    born_s = pids.born(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic() - born_s + _TICK_S if born_s else _OWN_CLOCK_S

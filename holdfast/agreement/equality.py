@@ -85,7 +85,8 @@ class Equality:
         self._differing = False  # buffers differ, and without snapshots no rank's own can be kept
 
     def prepare(self) -> None:
-        """Do beforehand, while nobody waits for this rank, what `meet` needs of this process alone."""
+        """Do what `meet` needs of this process alone: beforehand, while nobody waits for this rank, and
+        before it takes a state."""
         self._code.number()
         self._beginnings.note(self._code.names)
 
@@ -94,7 +95,6 @@ class Equality:
 
         `fresh`: it is as the script built it; objects tracked with `from_rank_0` are given to all first.
         Raises SessionError on every rank if it differs."""
-        self.prepare()
         state = self._state
         own = state.tracked.objects
         claims = state.tracked.claims
@@ -124,7 +124,6 @@ class Equality:
     def restored(self, step: int) -> None:
         """The state of `step` is restored on this rank."""
         if self._state.world_size == 1:  # it has met nobody
-            self.prepare()
             self._beginnings.meet([self._beginnings.numbers()])
         self._beginnings.restored(step)
 

@@ -64,6 +64,7 @@ def restore(
 
     Raises RestoreError or ArenaError; on every rank if a shard has no source."""
     tracked = state.tracked
+    equality.prepare()
     tracked.at, tracked.random, tracked.data, tracked.began = state.layout, None, False, False
     state.shard_id = _shard_id(state, resume)
     ports = _restore(state, equality, resume, port)

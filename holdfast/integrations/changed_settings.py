@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.clean.looks.reach import reached
 from holdfast.integrations import plain
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class ChangedSettings:
             {name: FirstValue(_is_plain(value), _kept(value)) for name, value in self._settings(owner)}
             for owner in self._owners()
         ]
+
+    def named(self, *names: str) -> Iterator[tuple[str, Any]]:
+        """The settings as they are, each after the name of its owner, and what is in them."""
+        for name, owner in zip(names, self._owners(), strict=True):
+            settings = {f"{name}.{key}": _without_class(value) for key, value in self._settings(owner)}
+            yield from reached((), (), {key: value for key, value in settings.items() if _is_plain(value)})
 
     def capture(self) -> Changed:
         """What differs from then."""

@@ -71,6 +71,7 @@ class LoopEntry:
         self._loop = loop = OwnLoop(session, self._memory, self._what, self._how, self._keep)
         forgotten = session.runtime.forgotten
         forgotten.keep, forgotten.things = self._keep, list
+        session.runtime.beginnings.settings = loop.settings
         try:
             result = function(*args, **kwargs)
             loop.finish()

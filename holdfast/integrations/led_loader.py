@@ -73,6 +73,8 @@ def epochs(
         raise SessionError(refusal)
     loader.lead(loop)
     loop.data += own_data(getattr(loader, "dataset", None), getattr(loader, "collate_fn", None))
+    loop.dataset = getattr(loader, "dataset", None)
+    loop.told |= {"the number of epochs": total, "the number of batches in an epoch": batches_of(loader)}
     return told(loop.epochs(total, batches_of(loader)), loader)
 
 

@@ -24,7 +24,7 @@ from holdfast.errors import SessionError
 from holdfast.groups.groups import carrier, gather_numbers
 from holdfast.integrations import unkept
 from holdfast.integrations.own_attributes import OwnAttributes
-from holdfast.integrations.placed import seed_evaluation
+from holdfast.integrations.placed import data_values, seed_evaluation
 from holdfast.integrations.plain import gather
 from holdfast.integrations.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
@@ -108,6 +108,8 @@ class OwnLoop:
         # The script's objects, besides tracked modules, that may lose attributes; those that give samples.
         self.watched: list[Any] = []
         self.data: list[Any] = []
+        self.told: dict[str, Any] = {}  # what the integration was told that steps depend on, by name
+        self.dataset: Any = None  # of the training
         self.counts: LoopCounts | None = None
         self.loss = session.runtime.step_loss
         self._memory.attributes = self._memory.attributes or OwnAttributes(what, f"If it matters, {keep}")
@@ -118,6 +120,10 @@ class OwnLoop:
     def moved(self) -> None:
         """An optimizer has stepped, or left out a step that was due: the step ends with this body."""
         self._moved = True
+
+    def settings(self) -> list[tuple[str, Any]]:
+        """What the training may depend on, with names: what the integration was told, and the data."""
+        return [*self.told.items(), *data_values(self.dataset)]
 
     @property
     def kept(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import BatchSampler
 
+from holdfast.clean.looks.reach import reached
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, drawn, seed_all
 from holdfast.errors import SessionError
@@ -137,14 +138,35 @@ def counting_samplers(loader: Any) -> list[Any]:
 def own_data(dataset: Any, collate: Any) -> list[Any]:
     """The script's own objects that give samples: data sets, also behind those of frameworks (Subset), and
     what collates. What a callback sets there (the size of images in this epoch) is kept by nobody."""
-    pending, found = [dataset, collate], dict[int, Any]()
+    return [each for each in _layers(dataset, collate) if not is_framework(type(each))]
+
+
+def data_values(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """What a data set is made of, with names: what the script's own objects hold, tensors and positions of
+    torch's, how many samples there are."""
+    own = {f"data set {type(each).__name__}": each for each in own_data(dataset, None)}
+    yield from reached((), (), own)
+    for each in _layers(dataset):
+        name = f"data set {type(each).__name__}"
+        if is_framework(type(each)):
+            held = {
+                key: vars(each)[key] for key in ("tensors", "indices") if key in getattr(each, "__dict__", {})
+            }
+            yield from reached((), (), {f"{name}.{key}": value for key, value in held.items()})
+        if hasattr(type(each), "__len__"):
+            yield f"len({name})", len(each)
+
+
+def _layers(*data: Any) -> list[Any]:
+    """These objects, and the data sets behind them."""
+    pending, found = list(data), dict[int, Any]()
     while pending:
         each = pending.pop()
         if each is None or id(each) in found or type(each).__module__ == "builtins":
             continue
         pending += [getattr(each, "dataset", None), *(getattr(each, "datasets", None) or ())]
         found[id(each)] = each
-    return [each for each in found.values() if not is_framework(type(each))]
+    return list(found.values())
 
 
 def seed_evaluation(loader: Any, seed: int, step: int, rank: int) -> None:

@@ -114,12 +114,12 @@ class Runtime:
         self.forgotten = ForgottenState(
             state.tracked, self.streams.placed, functools.partial(self.streams.from_script, "has_workers")
         )
-        beginnings = Beginnings(state, self.forgotten.values)
-        state.tracked.beginnings = beginnings.text
+        self.beginnings = Beginnings(state, self.forgotten.values)
+        state.tracked.beginnings = self.beginnings.text
         self.equality = Equality(
-            state, ask_for_room, self.turns, streams=self.streams.in_use, beginnings=beginnings
+            state, ask_for_room, self.turns, streams=self.streams.in_use, beginnings=self.beginnings
         )
-        self.again = CalledAgain(state, self.forgotten, beginnings.made)
+        self.again = CalledAgain(state, self.forgotten, self.beginnings.made)
         self.formations = FormationCallbacks(state)
         self.own_steps: BegunSteps | None = None  # of a script that begins and ends them itself
         self.requests = CheckpointRequests(state)

@@ -157,6 +157,11 @@ class CalledAgain:
                 self._forgotten.called_again(first=loop == 0)
             with self._forgotten.guarded():
                 self._look(loop, tells=tells)
+        elif self._on_made is not None and not (
+            self._forgotten.over or self._joins or self._times > 1 or loop
+        ):
+            with self._forgotten.guarded():  # where a framework's loop leads through the steps
+                self._on_made(self._forgotten.entered_function.__name__, list(self._own()))
 
     def step_ended(self, *, tells: bool) -> None:
         """A step has ended."""

@@ -68,6 +68,8 @@ class Accelerator(accelerate.Accelerator):
         self._wrapped: list[Any] = []
         self._loop, self._names = loop, {"model": 0, "optimizer": 0, "scheduler": 0, "registered": 0}
         loop.counts = AcceleratorCounts(self)
+        for name in ("gradient_accumulation_steps", "mixed_precision", "split_batches", "even_batches"):
+            loop.told[f"Accelerator.{name}"] = getattr(self, name)
         loop.session.track(loop=loop.progress, from_rank_0=True)
 
     @property

@@ -77,6 +77,7 @@ class Fabric(lightning.fabric.Fabric):
             raise SessionError("Fabric(accelerator='cpu') under Holdfast: write @elastic(cpu=True)")
         self._loop, self._optimizers = loop, 0
         loop.session.track(loop=loop.progress, from_rank_0=True)
+        loop.told["Fabric.precision"] = self._precision.precision
         scaler = getattr(self._precision, "scaler", None)
         if scaler is not None:
             loop.session.track(scaler=scaler)

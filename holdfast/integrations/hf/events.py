@@ -13,7 +13,7 @@ from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, TrainerSettings, called_by
 from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
-from holdfast.integrations.placed import own_data
+from holdfast.integrations.placed import data_values, own_data
 from holdfast.integrations.plain import gather
 
 if TYPE_CHECKING:
@@ -61,9 +61,12 @@ class OnceHandler(CallbackHandler):
         """What may have attributes of the script's."""
         return [self._trainer, *self.stateless(), *called_by(self._trainer)]
 
-    def begin(self) -> None:
-        """Another training begins in this process."""
+    def begin(self, session: Any) -> None:
+        """Another training begins in this process. The session learns which objects of the script's take
+        part, and what the Trainer was told."""
         self._begun = False
+        session.runtime.forgotten.things = self.things
+        session.runtime.beginnings.settings = self._told
         self.own.begin()
 
     def agree(self, session: Any, step: int) -> None:
@@ -127,6 +130,10 @@ class OnceHandler(CallbackHandler):
         data, collate = self._trainer.train_dataset, self._trainer.data_collator
         parts = *self._trainer.model.modules(), *self.callbacks, *self._data(), *called_by(self._trainer)
         return [self._trainer, *parts, *OwnGenerators(data, collate).known()]
+
+    def _told(self) -> list[tuple[str, Any]]:
+        """What the training may depend on: what the Trainer was told, and its data."""
+        return [*self.own.settings.told(), *data_values(self._trainer.train_dataset)]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":

@@ -19,10 +19,18 @@ from holdfast.integrations.hf.progress import STATE
 from holdfast.integrations.own_attributes import attributes_of, is_framework
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _MOVES = frozenset({*STATE, "log_history", "stateful_callbacks"})
 """What Trainer itself changes of its state."""
+_OUTPUT = tuple(
+    f"args.{each}"
+    for each in (
+        *("output_dir", "run_name", "project", "logging_", "log_", "report_", "trackio_", "hub_", "push_"),
+        *("disable_tqdm", "save_", "dataloader_num_", "dataloader_p", "skip_memory_metrics", "_n_gpu"),
+    )
+)
+"""How arguments begin that only say what is written, and by whom samples are fetched."""
 _PLACING = "gradient_accumulation_steps"
 _BYTES_MAX, _LENGTH_MAX = 16 << 10, 2000
 """A larger attribute is not kept: all of them are exchanged in each step."""
@@ -38,6 +46,12 @@ class TrainerSettings:
     def begin(self) -> None:
         """A training begins."""
         self._arguments.begin()
+
+    def told(self) -> Iterator[tuple[str, Any]]:
+        """What the training may depend on, with names: arguments of the Trainer, options of the model."""
+        for name, value in self._arguments.named("args", "label_smoother", "model.config"):
+            if not name.startswith(_OUTPUT):
+                yield name, value
 
     def loop_entered(self) -> None:
         """Trainer has made its state anew."""

@@ -141,7 +141,7 @@ class Trainer(transformers.Trainer):
         """Make what is tracked, before there is a generation."""
         self._progress, self._history = TrainerProgress(), LogHistory()
         self._entered = self._over = False
-        self.callback_handler.begin()
+        self.callback_handler.begin(self.session)
         if self._made_schedule:
             self.lr_scheduler = None
         self._made_schedule = self.lr_scheduler is None
@@ -153,7 +153,6 @@ class Trainer(transformers.Trainer):
         self._started = time.time()
         self._track_model(anew=True)
         self.session.track(optimizer=self._inner_optimizer, progress=self._progress)
-        self.session.runtime.forgotten.things = self.callback_handler.things
         if self.accelerator.scaler is not None:
             self.session.track(scaler=self.accelerator.scaler)
 

@@ -29,7 +29,7 @@ from holdfast.integrations.lightning.progress import (
 )
 from holdfast.integrations.lightning.replacing import Replacing, drop_fetcher
 from holdfast.integrations.lightning.steps import FitSteps, watched_attributes
-from holdfast.integrations.placed import counting_samplers, order_of, own_data
+from holdfast.integrations.placed import counting_samplers, data_values, order_of, own_data
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -65,6 +65,8 @@ class ElasticFitLoop(Replacing, _FitLoop):
         session.track(model=strategy.lightning_module, **optimizers, progress=self._progress)
         self._logged.log.track()
         session.runtime.forgotten.things = self._things
+        session.runtime.beginnings.settings = self._told
+        session.runtime.beginnings.others = self._progress.schedulers
         # The loader of the sanity check was made without a rank.
         self.epoch_loop.val_loop._combined_loader = None
         self._ended = False
@@ -78,6 +80,13 @@ class ElasticFitLoop(Replacing, _FitLoop):
             if leaving.code == 0 or not self._prepared:
                 strategy.leave_unheard()
             raise
+
+    def _told(self) -> list[tuple[str, Any]]:
+        """What the training may depend on: what the trainer was told; and its data, if it has loaders."""
+        loaders = self._combined_loader.flattened if self._combined_loader else []
+        data = (value for each in loaders for value in data_values(each.dataset))
+        size = [("the number of batches in an epoch", self.max_batches)] if loaders else []
+        return [*self._progress.told(), *size, *data]
 
     def _things(self) -> list[Any]:
         """The script's objects that take part in the steps, and the seeded generators of its data."""

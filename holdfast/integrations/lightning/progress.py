@@ -14,6 +14,8 @@ from holdfast.integrations.changed_settings import ChangedSettings
 from holdfast.integrations.lightning import trainer_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.session import Session
 
 START = "start"
@@ -60,6 +62,17 @@ class FitProgress:
         if state.get("format") != 1:
             raise SessionError("Lightning: the state was written by another version of Holdfast")
         self._rows = list(state["rows"])
+
+    def told(self) -> Iterator[tuple[str, Any]]:
+        """What the training may depend on, with names: options of the trainer and its loops, and
+        hyperparameters."""
+        names = ("trainer", "fit_loop", "epoch_loop", "module.hparams", "datamodule.hparams")
+        yield from self.settings.named(*names)
+
+    def schedulers(self) -> dict[str, Any]:
+        """The schedulers, by name: their options are the state's."""
+        configs = enumerate(self._trainer.lr_scheduler_configs)
+        return {f"lr_scheduler_{index}": config.scheduler for index, config in configs}
 
     @property
     def begun(self) -> bool:

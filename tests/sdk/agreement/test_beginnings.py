@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast import Session, pids
+from holdfast.agreement.beginnings import Beginnings
 from tests.sdk.node import Node
 
 if TYPE_CHECKING:
@@ -119,20 +122,88 @@ def train():
 
 train()
 """
+INSIDE = """
+import json
+import time
+from pathlib import Path
+
+import torch
+from holdfast import Session
+
+FOLDER = Path("FOLDER_HERE")
+session = Session(seed=1)
+
+@session.elastic
+def train():
+    inside = json.loads((FOLDER / "inside.json").read_text())
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Dropout(inside["dropout"]))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=inside["rate"])
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=inside["steps"])
+    del inside
+    session.track(model=model, optimizer=optimizer, schedule=schedule)
+    ddp = session.ddp(model)
+    for step in session.steps(20):
+        if step == 10 and not (FOLDER / "fell").exists():
+            time.sleep(1000)
+        optimizer.zero_grad()
+        ddp(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        schedule.step()
+
+train()
+"""
+LOOPED = """
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import TensorDataset
+from holdfast import Session
+from holdfast.integrations.entry import LoopEntry
+
+FOLDER = Path("FOLDER_HERE")
+session = Session(seed=1)
+entry = LoopEntry(lambda cpu: session, "a framework", "track it", "track it")
+
+@entry.elastic
+def train():
+    inside = json.loads((FOLDER / "inside.json").read_text())
+    torch.manual_seed(1)
+    loop, model = entry.loop, torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=inside["rate"])
+    loop.told["precision"] = inside["precision"]
+    loop.dataset = TensorDataset(torch.full((8,), inside["clip"]))
+    del inside
+    loop.session.track(model=model, optimizer=optimizer, loop=loop.progress)
+    ddp = session.ddp(model)
+    for epoch in loop.epochs(2):
+        for batch in loop.batches(lambda _, position: iter(range(position, 10))):
+            if (epoch, batch) == (1, 0) and not (FOLDER / "fell").exists():
+                time.sleep(1000)
+            optimizer.zero_grad()
+            ddp(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            loop.moved()
+
+train()
+"""
 BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20, "activation": "relu"}'
+INSIDE_BEFORE = '{"scale": 1.0, "clip": 2.0, "dropout": 0.1, "rate": 0.1, "steps": 20, "precision": "32"}'
 
 
 def _told_anew(
-    zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str], *, then: int = 0
+    zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str], *, then: int = 0, text: str = ANEW
 ) -> list[str]:
     """What ranks say when all of them are killed in step 10, files change, and all begin in new processes.
 
     `then`: so many begin; 0: as many as before."""
     path = folder / "script.py"
     (folder / "settings.json").write_text(BEFORE)
-    (folder / "inside.json").write_text('{"scale": 1.0, "clip": 2.0}')
+    (folder / "inside.json").write_text(INSIDE_BEFORE)
     (folder / "rows.txt").write_text(" ".join(f"row-{each}" for each in range(100)))
-    path.write_text(ANEW.replace("FOLDER_HERE", str(folder)))
+    path.write_text(text.replace("FOLDER_HERE", str(folder)))
     with Node(zygote, path, ranks) as node:
         node.run(until=lambda: node.generation and node.seat(0).snapshot[1] == 10 == node.released)
         (folder / "fell").touch()
@@ -184,9 +255,56 @@ def test_new_processes_that_find_all_as_it_was_say_nothing(
 def test_new_processes_name_what_the_function_reads_itself(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
-    (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": '{"scale": 1.0, "clip": 3.0}'})
+    (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": INSIDE_BEFORE.replace("2.0", "3.0")})
     assert "of step 10 was trained: inside['clip'] (in train). If" in line
 
 
 def test_what_follows_from_the_number_of_ranks_is_not_named(zygote: Zygote, tmp_path: Path) -> None:
     assert _told_anew(zygote, tmp_path, 3, {}, then=2) == []
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_options_of_what_the_function_tracks_itself_are_named(
+    zygote: Zygote, tmp_path: Path, ranks: int
+) -> None:
+    changes = {"inside.json": '{"dropout": 0.5, "rate": 0.2, "steps": 30}'}
+    made, options = _told_anew(zygote, tmp_path, ranks, changes, text=INSIDE)
+    assert "of step 10 was trained: Dropout.p in model. If" in made
+    names = options.partition("begun with: ")[2].partition(". Those")[0]
+    rates = {f"optimizer.param_groups[0]['{each}']" for each in ("initial_lr", "lr")}
+    assert {*rates, "schedule.T_max"} <= {*names.split(", ")}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_the_function_tracks_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
+    assert _told_anew(zygote, tmp_path, ranks, {}, text=INSIDE) == []
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_a_framework_was_told_in_the_function_and_its_data_are_named(
+    zygote: Zygote, tmp_path: Path, ranks: int
+) -> None:
+    changes = {"inside.json": '{"clip": 3.0, "rate": 0.2, "precision": "bf16"}'}
+    options, made = _told_anew(zygote, tmp_path, ranks, changes, text=LOOPED)
+    assert "begun with: optimizer.param_groups[0]['lr']. Those" in options
+    assert "was trained: precision, data set TensorDataset.tensors[0]. If" in made
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_what_a_framework_was_told_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
+    assert _told_anew(zygote, tmp_path, ranks, {}, text=LOOPED) == []
+
+
+def test_a_number_of_before_the_process_is_none_of_its_clock() -> None:
+    """Its clocks begin with the machine: on one that has just started, rates would pass for times."""
+    born_s = pids.born(os.getpid()) / os.sysconf("SC_CLK_TCK")
+
+    def counted(*values: float) -> int:
+        noted = Beginnings(
+            Session().runtime.state, lambda: ((f"v{at}", each) for at, each in enumerate(values))
+        )
+        noted.note({})
+        return noted.numbers()[1]
+
+    of_clock = time.monotonic() - 0.001
+    assert counted(born_s - 7.5) == counted(of_clock) + 1 == counted(born_s - 7.5, of_clock)

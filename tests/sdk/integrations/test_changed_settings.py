@@ -46,6 +46,16 @@ def test_what_has_changed_comes_back_in_another_process() -> None:
     assert theirs == {"beta": 0.2, "gamma": 2}
 
 
+def test_settings_have_the_names_of_their_owners_and_are_plain() -> None:
+    args = made(rate=0.1, _private=3)
+    found = dict(settings(args, {"beta": 0.5}).named("args", "options"))
+    assert found == {
+        **{"args.clip": 1.0, "args.kinds": {"a": [1]}, "args.kinds['a']": [1], "args.kinds['a'][0]": 1},
+        **{"args.when": "steps", "args.rate": 0.1, "options.beta": 0.5},
+    }
+    assert type(found["args.when"]) is str, "an enumeration is compared by its text"
+
+
 def test_a_survivor_goes_back() -> None:
     args = made()
     own = settings(args)

@@ -23,7 +23,7 @@ from torch.utils.data import (
 
 from holdfast.errors import SessionError
 from holdfast.integrations.own_attributes import OwnAttributes
-from holdfast.integrations.placed import counting_samplers, order_of, own_data
+from holdfast.integrations.placed import counting_samplers, data_values, order_of, own_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,6 +224,19 @@ def test_own_data_sets_and_what_collates_are_found_behind_those_of_torch() -> No
     behind: Any = ConcatDataset([Subset(sized, [0]), Subset(TensorDataset(ONES), [0])])
     assert own_data(behind, collate) == [collate, sized]
     assert own_data(ONES, len) == own_data(TensorDataset(ONES), None) == []
+
+
+def test_what_data_sets_are_made_of_has_names() -> None:
+    behind: Any = ConcatDataset([Subset(Sized(), [0, 3]), TensorDataset(ONES)])
+    found = dict(data_values(behind))
+    assert found["data set Sized.size"] == 1 and found["data set Subset.indices"] == [0, 3]
+    assert found["data set TensorDataset.tensors[0]"] is ONES
+    sizes = {name: each for name, each in found.items() if name.startswith("len(")}
+    assert sizes == {
+        **{"len(data set ConcatDataset)": 2 + len(ONES), "len(data set Subset)": 2},
+        **{"len(data set Sized)": 4, "len(data set TensorDataset)": len(ONES)},
+    }
+    assert list(data_values(None)) == list(data_values(iter([1]))) == []
 
 
 def test_a_data_set_that_an_epoch_changes_is_named(caplog: pytest.LogCaptureFixture) -> None:
