@@ -37,6 +37,7 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", 64 << 20),
     *keepalive(10, 10),
+    ("grpc.max_reconnect_backoff_ms", 2_000),  # 120,000: who waits would not see for so long that it is back
 )
 _SILENCE_S = 30.0
 """For so long a coordinator may look for the next line of its journal, before it counts as hanging."""

@@ -88,11 +88,13 @@ class Coordinator:
         self.end(signal.SIGKILL)
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, wait for the end, return the exit code."""
+        """Send a signal, wait for the end, return the exit code. A process that a test has stopped goes on
+        first: it would not hear the signal."""
         if self._process is None:
             return 0
         if self._process.poll() is None:
             self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
         return self._process.wait(20)
 
     def log(self) -> str:

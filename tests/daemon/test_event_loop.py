@@ -1,17 +1,26 @@
-"""The coordinator's event loop hears all that grpc has for it in one turn, however long its turns are."""
+"""The coordinator's event loop hears all that grpc has for it in one turn, however long its turns are, and
+whatever other loops of its process have left behind."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
 from controlplane.daemon.loop.event_loop import CoordinatorLoop, HearsAll, is_grpc
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 METHOD = "/test.Test/Drop"
 STREAMS, MESSAGES, TURN_S = 16, 100, 0.004
+ENDED_S = 0.5
+"""By then grpc knows that the streams of a server have ended."""
 
 
 class Seen(HearsAll, asyncio.SelectorEventLoop):
@@ -81,3 +90,54 @@ def test_it_is_the_coordinators_loop() -> None:
     with asyncio.Runner(loop_factory=CoordinatorLoop) as runner:
         turns = runner.run(_turns_for(MESSAGES))
     assert turns < STREAMS * MESSAGES / 2
+
+
+@contextmanager
+def _served() -> Iterator[tuple[str, threading.Event]]:
+    """A server with threads of its own: its address, and what ends its streams. It answers `Say` at any
+    time."""
+    over = threading.Event()
+
+    def hold(*_: Any) -> Iterator[bytes]:
+        yield b"begun"
+        over.wait()
+
+    handlers = {
+        "Hold": grpc.unary_stream_rpc_method_handler(hold),
+        "Say": grpc.unary_unary_rpc_method_handler(lambda *_: b"said"),
+    }
+    server = grpc.server(ThreadPoolExecutor(2 * STREAMS))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}", over
+    over.set()
+    server.stop(0).wait()
+
+
+async def _held(address: str) -> list[Any]:
+    """Streams that have begun, and their channel: whoever keeps them keeps what grpc says about them."""
+    channel = grpc.aio.insecure_channel(address)
+    calls = [channel.unary_stream("/test.Test/Hold")(b"") for _ in range(STREAMS)]
+    for call in calls:
+        assert await call.read() == b"begun"
+    return [channel, *calls]
+
+
+async def _said(address: str) -> bytes:
+    async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(20):
+        said: bytes = await channel.unary_unary("/test.Test/Say")(b"")
+        return said
+
+
+def test_what_a_closed_loop_has_left_hides_nothing_from_the_next_one() -> None:
+    """grpc has one queue for all loops of a process, and breaks off at each operation of a loop that is
+    closed. The rest waits there for the next byte: a loop that has read them all would never hear of it."""
+    with _served() as (address, over):
+        with asyncio.Runner() as runner:
+            left = runner.run(_held(address))
+        over.set()
+        time.sleep(ENDED_S)
+        with asyncio.Runner(loop_factory=CoordinatorLoop) as runner:
+            assert runner.run(_said(address)) == b"said"
+        assert len(left) == 1 + STREAMS

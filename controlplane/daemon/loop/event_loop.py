@@ -34,16 +34,14 @@ def is_grpc(callback: object) -> bool:
 def hears_all(fd: Any, callback: Callable[..., Any]) -> Callable[..., Any]:
     """Return a callback for readable bytes that takes all of them. Others than grpc's are left alone.
 
-    All bytes but one are read here, before grpc is called: what has finished is in its queue before its byte
-    can be read, so nothing is missed."""
+    Only grpc reads them, one a call, and none is read without a look into its queue: it breaks off at an
+    operation of a loop that is closed, and what waits behind that one is found by the bytes that are left."""
     if not is_grpc(callback):
         return callback
 
     def hear(*arguments: Any) -> None:
-        waiting = len(fd.recv(READ_MAX, socket.MSG_PEEK))
-        if waiting > 1:
-            fd.recv(waiting - 1)
-        callback(*arguments)
+        for _ in range(len(fd.recv(READ_MAX, socket.MSG_PEEK))):
+            callback(*arguments)
 
     return hear
 

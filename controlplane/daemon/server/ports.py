@@ -97,7 +97,6 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),  # two coordinators on one port must not share its connections
     ("grpc.max_receive_message_length", 4 * codec.MESSAGE_BYTES_MAX),  # up to here an error names its size
     *keepalive(10, 10),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     *LIMITS,
 ]

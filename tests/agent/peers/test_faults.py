@@ -19,7 +19,7 @@ from holdfast.ipc.arena import Arena, SlotState
 from holdfast.ipc.memory_left import available_bytes
 from holdfast.ipc.shm import ArenaError
 from tests.agent.peering import CHUNK, JOB, Process, Side, header, read, values
-from tests.agent.support import until
+from tests.agent.support import PATIENCE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -265,7 +265,8 @@ async def test_the_same_owner_again_ends_its_former_stream(base: Path) -> None:
 
 
 async def test_more_streams_than_allowed_are_asked_to_come_again(base: Path) -> None:
-    async with Side(base, "b") as partner, calling(partner) as peer:
+    """Streams that say nothing while others are opened must not be given up meanwhile."""
+    async with Side(base, "b", peer_timeout_s=PATIENCE_S) as partner, calling(partner) as peer:
         held = [but(member=f"job.{number}") for number in range(STREAMS_MAX + 1)]
         streams = [peer.put() for _ in held]
         for stream, one in zip(streams[:-1], held, strict=False):

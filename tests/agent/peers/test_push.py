@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEMBER = "job.1"
+SMALL = 1 << 20
+"""Bytes of a tensor where nothing depends on how large it is: a crowded machine copies it in time, too."""
 
 
 @contextlib.asynccontextmanager
@@ -66,6 +68,12 @@ def shown(side: Side) -> CopyState:
 def read_by_nobody(side: Side) -> bool:
     with Arena.open(side.paths.arena(MEMBER)) as arena:
         return not any(slot.pins for slot in arena.slots)
+
+
+async def sent(side: Side, count: int) -> None:
+    """Wait until this side has heard of so many copies that they arrived. Whatever then keeps the event loop,
+    which both sides have in common, leaves no answer unread until it is too late."""
+    await until(lambda: side.peers.counts["peer_copies_sent"] == count, "the owner to hear of it")
 
 
 async def test_a_rank_sees_that_its_newest_snapshot_is_not_there_yet(base: Path) -> None:
@@ -273,13 +281,16 @@ async def test_the_end_of_a_job_ends_its_copies(base: Path) -> None:
 async def test_a_state_that_grows_gets_a_larger_arena(base: Path) -> None:
     async with Side(base, "a") as owner, Side(base, "b") as partner:
         owner.replicate((MEMBER, partner.peers.address))
-        owner.snapshot(MEMBER, values(1), 10)
+        owner.snapshot(MEMBER, values(1, nbytes=SMALL), 10)
         await partner.keeps(MEMBER, 10)
+        await sent(owner, 1)
+        before = (partner.paths.copies / f"{MEMBER}.arena").stat().st_size
         owner.paths.arena(MEMBER).unlink()
-        owner.snapshot(MEMBER, values(1, nbytes=2 * LARGE), 20)
+        owner.snapshot(MEMBER, values(1, nbytes=4 * SMALL), 20)
         await partner.keeps(MEMBER, 20)
+        await sent(owner, 2)
         assert partner.copy(MEMBER, 20) == read(owner.paths.arena(MEMBER), 20)
-        await until(lambda: owner.peers.counts["peer_copies_sent"] == 2, "the owner to hear of it")
+        assert (partner.paths.copies / f"{MEMBER}.arena").stat().st_size > 2 * before
         await partner.restart()
         assert partner.steps(MEMBER) == [20]
         assert owner.peers.counts["peer_copies_failed"] == 0

@@ -20,9 +20,9 @@ from tests.security.serving import leading, serving
 if TYPE_CHECKING:
     from controlplane.daemon.etcd.server import PrivateEtcd
 
-FLEET = Fleet(300)
+FLEET = Fleet(100)
 SETTINGS = CoreSettings(node_timeout_s=3.0, brake_max_s=1.0)
-TURN_S = 0.01
+TURN_S = 0.03
 ENOUGH_S = 150.0
 
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from tests.daemon.rig import Coordinator
 
+AWAY_S, SEEN_S = 18.0, 6.0
+"""After so long gRPC would try again only after some 8 s more, unless it is told otherwise."""
+
 
 def _spec(job: str = "train") -> JobSpec:
     return JobSpec(job, ("train.py", "--lr", "1e-3"), "/", env=(("A", "b"),), nproc_per_node=2)
@@ -61,8 +64,10 @@ async def test_whoever_waits_outlasts_a_change_of_leaders(
             async with asyncio.timeout(60):
                 await status_by(admin, time.monotonic())
         waiting = asyncio.create_task(status_by(admin, math.inf))
+        await asyncio.sleep(AWAY_S)
         await one.start()
-        async with asyncio.timeout(60):
+        await one.leads()
+        async with asyncio.timeout(SEEN_S):
             assert (await waiting).cluster == cluster
 
 
