@@ -18,6 +18,8 @@ from controlplane.simulation.failures import DAY_S, FailureInputError, Failures,
 KINDS = ("fault_start", "fault_end")
 NEEDED = ("node_id", "event_time", "event_type")
 KNOWN = (*NEEDED, "fault_type")
+SHOWN_MAX = 60
+"""So many characters of what others wrote are in an error."""
 TIME_MAX_D = 1e7
 """The latest time of an event, in days: what is later is in another unit, or wrong."""
 
@@ -41,14 +43,24 @@ def read(text: str, nodes: int, source: str = "trace") -> Failures:
 
     Raises FailureInputError, which names the entry and the remedy."""
     try:
+        return _failures(_rows(text, source), text, nodes, source)
+    except RecursionError as error:
+        raise _no_list(source, "is nested too deep") from error
+
+
+def _rows(text: str, source: str) -> list[Any]:
+    try:
         rows = json.loads(text)
     except json.JSONDecodeError as error:
-        raise FailureInputError(
-            f"{source} is no JSON ({error.msg} in line {error.lineno}): give a list of "
-            "{node_id, event_time, event_type, fault_type}"
-        ) from error
+        raise _no_list(source, f"is no JSON ({error.msg} in line {error.lineno})") from error
+    except ValueError as error:  # Python refuses a number of thousands of digits, and says so
+        raise _no_list(source, f"cannot be read ({str(error)[:SHOWN_MAX]})") from error
     if not isinstance(rows, list):
         raise FailureInputError(f"{source} holds a {type(rows).__name__}: give a list of events")
+    return rows
+
+
+def _failures(rows: list[Any], text: str, nodes: int, source: str) -> Failures:
     lines = _lines(text)
     entries = [
         _entry(index, f"entry {index} (line {line})", row)
@@ -60,6 +72,16 @@ def read(text: str, nodes: int, source: str = "trace") -> Failures:
     entries.sort(key=lambda entry: (entry.at_s, not entry.begins, entry.index))
     outages, odd = _paired(entries, names)
     return Failures(source, outages, (*notes, *odd), tuple(names))
+
+
+def _no_list(source: str, what: str) -> FailureInputError:
+    return FailureInputError(f"{source} {what}: give a list of {{{', '.join(KNOWN)}}}")
+
+
+def _shown(value: Any) -> str:
+    """A value as an error shows it, however long it is."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def _lines(text: str) -> list[int]:
@@ -84,12 +106,14 @@ def _unknown(rows: list[Any]) -> tuple[str, ...]:
         for name in row:
             if name not in KNOWN:
                 found[name] = found.get(name, 0) + 1
-    return tuple(f"{count} entries have a field {name!r}, which is not read" for name, count in found.items())
+    return tuple(
+        f"{count} entries have a field {_shown(name)}, which is not read" for name, count in found.items()
+    )
 
 
 def _missing(where: str, name: str, row: dict[str, Any]) -> FailureInputError:
     near = difflib.get_close_matches(name, [str(each) for each in row if each not in KNOWN], n=1)
-    remedy = f"is {near[0]!r} meant for it?" if near else "add it, or leave the entry out"
+    remedy = f"is {_shown(near[0])} meant for it?" if near else "add it, or leave the entry out"
     return FailureInputError(f"{where} has no {name}: {remedy}")
 
 
@@ -101,11 +125,11 @@ def _entry(index: int, where: str, row: Any) -> TraceEvent:
             raise _missing(where, name, row)
     node, kind = row["node_id"], row["event_type"]
     if not isinstance(node, str | int) or isinstance(node, bool) or node == "":
-        raise FailureInputError(f"{where}: node_id {node!r} names no node: give a name")
+        raise FailureInputError(f"{where}: node_id {_shown(node)} names no node: give a name")
     if kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        near = difflib.get_close_matches(str(kind)[:SHOWN_MAX], KINDS, n=1)
         hint = f"did you mean {near[0]}" if near else f"known are {' and '.join(KINDS)}"
-        raise FailureInputError(f"{where}: event_type {kind!r} is unknown: {hint}")
+        raise FailureInputError(f"{where}: event_type {_shown(kind)} is unknown: {hint}")
     return TraceEvent(index, where, str(node), _time(where, row["event_time"]), kind == KINDS[0], _cause(row))
 
 
@@ -113,7 +137,8 @@ def _time(where: str, value: Any) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= TIME_MAX_D:
         raise FailureInputError(
-            f"{where}: event_time {value!r} is no time: give days since the beginning, 0 to {TIME_MAX_D:g}"
+            f"{where}: event_time {_shown(value)} is no time: give days since the beginning, "
+            f"0 to {TIME_MAX_D:g}"
         )
     return float(value) * DAY_S
 
@@ -137,7 +162,7 @@ def _numbers(entries: list[TraceEvent], nodes: int) -> dict[str, int]:
     for entry in entries:
         if names.setdefault(entry.node, len(names)) >= nodes:
             raise FailureInputError(
-                f"{entry.where}: {entry.node} is one node more than the {nodes} there are: "
+                f"{entry.where}: {entry.node[:SHOWN_MAX]} is one node more than the {nodes} there are: "
                 f"give --nodes {len({each.node for each in entries})} or more"
             )
     return names

@@ -93,7 +93,26 @@ def test_fields_that_are_not_read_are_told() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "is no JSON"), ("{}", "holds a dict: give a list")])
+@pytest.mark.parametrize(
+    "field", ["node_id", "event_time", "event_type"], ids=["long node", "long time", "long type"]
+)
+def test_an_error_stays_one_line_however_long_a_value_is(field: str) -> None:
+    with pytest.raises(FailureInputError) as refused:
+        read(event("a", 1), event("b", 2) | {field: ["x" * 100_000]})
+    assert "entry 1 (line 1)" in str(refused.value) and len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("{}", "holds a dict: give a list"),
+        ("[" + "1" * 5000 + "]", "trace cannot be read .Exceeds the limit .4300 digits.*give a list of"),
+        ("[" * 100_000, "trace is nested too deep: give a list of"),
+        ('[{"node_id": ' + "[" * 900 + "]" * 900 + "}]", "entry 0|nested too deep"),
+    ],
+    ids=["no JSON", "dict", "digits", "nested", "nested within"],
+)
 def test_a_file_that_is_no_trace_is_refused(text: str, words: str) -> None:
     with pytest.raises(FailureInputError, match=words):
         trace.read(text, 4)

@@ -231,7 +231,7 @@ def _progress(document: dict[Any, Any], where: str, times: list[int], backend: s
     torch's counter of completed operations says nothing more: gloo's threads complete operations out of
     order, and the counter has the one that was completed last, not the highest."""
     state = document.get("state")
-    if state not in STATES:
+    if not isinstance(state, str) or state not in STATES:
         raise DumpError(f"{where}.state is {str(state)[:20]!r}: known are {', '.join(STATES)}")
     if times[2] or STATES[state] is Progress.ENDED:
         return Progress.ENDED

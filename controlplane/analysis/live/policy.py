@@ -39,6 +39,9 @@ collectives keep ranks within a step or two of each other."""
 COVERED_RATIO = 0.5
 """A rank whose hooks tell fewer of its steps is not compared with ranks whose hooks tell more: its own work
 cannot be told from its waiting."""
+COVERED_LEAST = 4.0
+"""Where only some steps are measured, a rank whose hooks tell none of them is left out when those of a
+typical rank have told of so many: not all ranks measure the same steps."""
 UNJUDGED_MAX = 100
 """Ranks named at most that were left out; the rest is counted."""
 

@@ -128,13 +128,14 @@ class LiveSituation:
     def step_spread(self) -> float:
         """By how much the work of a rank differs from step to step (a logarithm), as a standard deviation.
 
-        Sums over the n steps of a row scatter less than single steps, by the square root of n."""
+        Rows in which n steps were measured scatter less than single steps, by the square root of n: the
+        others are divided like these."""
         rows = self.memory.aligned.newest(policy.RECENT)
         level, _ = median_of_rows(rows)
         apart = np.abs(rows - level.astype(np.float32))
         apart = apart[~np.isnan(apart)]
-        steps = [max(1, row.last_step - row.first_step + 1) for row in self.newest]
-        return float(NORMAL * np.median(apart)) * math.sqrt(float(np.median(steps))) if apart.size else 0.0
+        steps = float(np.median([row.measured for row in self.newest]))
+        return float(NORMAL * np.median(apart)) * math.sqrt(steps) if apart.size else 0.0
 
     @cached_property
     def jitter_s(self) -> float:

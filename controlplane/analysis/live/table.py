@@ -91,6 +91,7 @@ class RankTable:
     left_out: dict[str, int]  # reason -> ranks
     waiting: Bools  # ranks that reported, and completed no step
     out: Bools  # all ranks that were left out
+    told: Floats  # as `SeenSteps.told`, with this window
 
     @property
     def seats(self) -> Seats:
@@ -104,13 +105,14 @@ class SeenSteps:
 
     seats: Seats
     last_step: Floats  # the newest step of each rank that was ever judged; NaN: none
+    told: Floats  # of how many steps hooks told, and all steps, by rank: newer windows count more
 
     @classmethod
     def after(cls, table: RankTable, before: SeenSteps | None) -> SeenSteps:
         """That, when this table has come. A rank that was left out of it keeps its newest step."""
         last = table.values["last_step"]
         newest = last.copy() if before is None else np.where(np.isnan(last), before.last_step, last)
-        return cls(table.seats, newest)
+        return cls(table.seats, newest, table.told)
 
 
 def seats(rows: Sequence[SeatRow], count: int) -> Seats:
@@ -177,8 +179,9 @@ def tabulate(window: JobWindow, before: SeenSteps | None) -> RankTable:
     times = np.bincount(ranks[inside], minlength=count)
     reason = np.full(count, -1, dtype=np.int64)
     words = []
+    told = _told(values, before)
     with np.errstate(all="ignore"):
-        for index, (word, bad) in enumerate(_doubts(window, columns, times, before)):
+        for index, (word, bad) in enumerate(_doubts(window, columns, times, told, before)):
             words.append(word)
             reason[(reason < 0) & bad] = index
     out = reason >= 0
@@ -198,6 +201,7 @@ def tabulate(window: JobWindow, before: SeenSteps | None) -> RankTable:
         {word: n for word, n in counts.items() if n},
         reason == words.index(NO_STEP),
         out,
+        told,
     )
 
 
@@ -209,7 +213,7 @@ def columns_of(rows: Sequence[RankWindow]) -> RankColumns:
 
 
 def _doubts(
-    window: JobWindow, matrix: Floats, times: Ints, before: SeenSteps | None
+    window: JobWindow, matrix: Floats, times: Ints, told: Floats, before: SeenSteps | None
 ) -> Iterator[tuple[str, Bools]]:
     """Each reason to leave a rank out, with the ranks that it holds for. The first that holds counts."""
     values = dict(zip(NUMBERS, matrix, strict=True))
@@ -236,7 +240,32 @@ def _doubts(
         np.asarray(behind > max(policy.LAG_STEPS, 2.0 * typical)),
     )
     covered = values["covered"] / steps >= policy.COVERED_RATIO
-    yield "its hooks do not tell its own work from waiting", np.asarray(~covered & covered.any())
+    untold = ~covered if covered.any() else _untold(told)
+    yield "its hooks do not tell its own work from waiting", np.asarray(untold)
+
+
+def _told(values: dict[str, Floats], before: SeenSteps | None) -> Floats:
+    """Of how many steps hooks have told, and of how many there were, per rank. Sums over windows, for few
+    steps of a window may be measured; half of them is forgotten whenever they are more than enough."""
+    newest = np.maximum(np.nan_to_num([values["covered"], values["steps"]], posinf=0.0, neginf=0.0), 0.0)
+    sums = newest if before is None else before.told + newest
+    found: Floats = sums * (0.5 if _usually_told(sums) >= 2 * policy.COVERED_LEAST else 1.0)
+    return found
+
+
+def _usually_told(sums: Floats) -> float:
+    """Of how many steps hooks have told of a typical rank whose hooks tell of any."""
+    known = sums[0][sums[0] > 0]
+    return low_median(known) if known.size else 0.0
+
+
+def _untold(sums: Floats) -> Bools:
+    """Ranks whose hooks have told of much fewer steps than those of a typical rank, where only some steps are
+    measured. Fewer than COVERED_LEAST of them say nothing: not all ranks measure the same."""
+    covered, steps = sums
+    typical = low_median((covered / steps)[covered > 0]) * steps if covered.any() else np.zeros(len(steps))
+    found: Bools = (typical >= policy.COVERED_LEAST) & (covered < policy.COVERED_RATIO * typical)
+    return found
 
 
 def _least(name: str) -> float:

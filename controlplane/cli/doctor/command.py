@@ -176,7 +176,7 @@ def _flags(parser: Parser) -> None:
     )
     add("--reason", default="by hand", help="with --mute: why, for the journal")
     add_output(parser, json_flag=True)
-    add_coordinator(parser)
+    add_coordinator(parser, late=True)  # files need none, however many runs there are
 
 
 def run(values: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from controlplane.cli.doctor import tuning
 from controlplane.cli.doctor.shown import WIDTH
 from controlplane.cli.errors import OK, CliError, UsageError, nearest
 from controlplane.cli.flags.credentials import access_of
+from controlplane.cli.local.finding import coordinator_for
 from controlplane.cli.questions.colours import show
 from controlplane.cli.questions.outputs import data
 from controlplane.cli.questions.tables import NOTHING, plain
@@ -35,7 +36,7 @@ def ask(values: argparse.Namespace) -> int:
 
 
 async def _ask(values: argparse.Namespace) -> int:
-    async with AdminClient(values.coordinator, access=access_of(values)) as admin:
+    async with AdminClient(coordinator_for(values.coordinator), access=access_of(values)) as admin:
         if values.mute:
             reply = await admin.mute(values.job, values.mute, values.for_s, values.reason)
             print(f"{values.mute}: {reply.outcome}; {reply.reason}")

@@ -5,13 +5,13 @@ for a run. A run whose state is in another folder (--state-dir, a demo) has a li
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from controlplane.cli.errors import UsageError
 from controlplane.cli.flags.credentials import coordinator
 from controlplane.cli.local.layout import ONCE, LocalPaths, state_root
 from holdfast import removal
@@ -67,13 +67,13 @@ def local_runs() -> list[tuple[str, str]]:
 
 def coordinator_for(text: str) -> str:
     """The addresses to call: those given, else of HOLDFAST_COORDINATOR, else of the run of this user on this
-    machine, else the default. Raises ArgumentTypeError that names them when there are several runs."""
+    machine, else the default. Raises UsageError that names them when there are several runs."""
     if text or os.environ.get("HOLDFAST_COORDINATOR"):
         return text or coordinator()
     runs = local_runs()
     if len(runs) > 1:
         named = "; ".join(f"{address} for job {job}" for job, address in runs)
-        raise argparse.ArgumentTypeError(f"{len(runs)} runs are on this machine: give {named}")
+        raise UsageError(f"--coordinator: {len(runs)} runs are on this machine: give {named}")
     return runs[0][1] if runs else coordinator()
 
 

@@ -28,14 +28,15 @@ HEALTH_MAX = 400
 """How many characters of a reason for bad health are shown, on a line of its own."""
 
 
-def add_coordinator(parser: Parser, *, found: bool = True) -> None:
+def add_coordinator(parser: Parser, *, found: bool = True, late: bool = False) -> None:
     """Add the flags that name the coordinators and the credentials for them.
 
-    `found`: without the flag, a run of this user on this machine is asked."""
+    `found`: without the flag, a run of this user on this machine is asked. `late`: which one, the command
+    finds out when it asks (`coordinator_for`): it may have nothing to ask."""
     run = "else the run of this user on this machine, " if found else ""
     parser.add_argument(
         "--coordinator",
-        type=coordinator_for if found else str,
+        type=coordinator_for if found and not late else str,
         default="" if found else coordinator(),
         metavar="HOST:PORT",
         help="addresses of the coordinators, comma separated (default: the variable HOLDFAST_COORDINATOR, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,10 @@ from benchmarks.diagnosis.live import windows
 from benchmarks.diagnosis.live.draw import Shape, Truth
 from benchmarks.diagnosis.live.score import judge
 from controlplane.core.state.findings import Level
-from tests.analysis.live.jobs import job, opened, watched
+from tests.analysis.live.jobs import job, kinds, opened, watched
+
+if TYPE_CHECKING:
+    from controlplane.analysis.live.readings import RankWindow
 
 UNEVEN = Shape(
     seed=810089, nodes=1, per_node=8, pp=2, tp=1, windows=45, steps=6, step_s=1.67, devices=True, tokens=True,
@@ -93,3 +96,16 @@ def test_a_rank_with_a_little_more_work_is_not_called_slow(drawn: tuple[Any, ...
     truth = Truth("heavy_work", rank=rank, factor=factor, onset=onset)
     outcome = judge(1, windows.played(shape, truth), truth, shape.per_node)
     assert not outcome.failed and list(outcome.opened) == [outcome.expected], outcome.texts
+
+
+@pytest.mark.parametrize(("spread", "told"), [(0.03, []), (0.3, [("uneven_work", "")])])
+def test_a_few_measured_steps_of_many_do_not_make_work_uneven(spread: float, told: list[Any]) -> None:
+    """Of 500 short steps 19 are measured, and the others divided like them: so work scatters from window to
+    window as the mean of 19 steps does, not of 500."""
+
+    def short(rank: int, window: int, one: RankWindow) -> RankWindow:
+        own_s = one.forward_s + one.backward_s + one.optimizer_s
+        return one._replace(steps=500, last_step=500 * (window + 1), covered=19, cpu_s=0.9 * own_s)
+
+    windows = job(8, 60, change=short, noise=spread / 19**0.5)
+    assert kinds(opened(watched(windows))) == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -160,6 +161,37 @@ def test_ranks_whose_hooks_tell_nothing_are_compared_when_all_are_alike() -> Non
         return one._replace(covered=0)
 
     assert watched(job(8, 12, change=bare))[-1].ranks_judged == 8
+
+
+@pytest.mark.parametrize("every", [1, 3, 27, 300])
+def test_a_rank_whose_hooks_tell_nothing_is_not_slow_where_only_some_steps_are_measured(every: int) -> None:
+    """Of short steps one in `every` is measured. As with a model that one rank alone has compiled: its waits
+    for the others count as its own work, and it was called slow."""
+
+    def measured(rank: int, window: int, one: RankWindow) -> RankWindow:
+        told = (500 * (window + 1) + rank) // every - (500 * window + rank) // every
+        seen = one._replace(steps=500, last_step=500 * (window + 1), covered=told)
+        if rank != 2 or window < 3:
+            return seen
+        waited_s = seen.forward_s + seen.backward_s + seen.optimizer_s + seen.communication_s
+        alone = seen._replace(forward_s=0.0, backward_s=0.0, optimizer_s=0.0, communication_s=0.0)
+        return alone._replace(covered=0, other_s=waited_s)
+
+    windows = job(4, 60, own=lambda rank, window: 0.1 if rank == 2 else 0.2, change=measured)
+    found = watched(windows)
+    assert opened(found) == []
+    assert all(each.ranks_judged == 3 for each in found[12:])
+    assert "hooks do not tell" in found[-1].unjudged[0].reason and found[-1].unjudged[0].rank == 2
+
+
+def test_ranks_that_do_not_measure_the_same_steps_are_all_judged() -> None:
+    random = Random(3)
+
+    def measured(rank: int, window: int, one: RankWindow) -> RankWindow:
+        return one._replace(covered=int(random.random() < 0.2))
+
+    found = watched(job(8, 200, change=measured))
+    assert sum(8 - each.ranks_judged for each in found) <= 0.05 * 8 * len(found)
 
 
 def test_a_detector_that_raises_is_named_and_the_others_go_on() -> None:

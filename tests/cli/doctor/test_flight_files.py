@@ -108,6 +108,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_judged(
     ("field", "value", "reason"),
     [
         ("state", "asleep", "entry 1.state is 'asleep': known are scheduled, started, completed"),
+        ("state", {"a": 1}, "entry 1.state is"),
+        ("state", ["started"], "entry 1.state is"),
         ("collective_seq_id", -1, "entry 1.collective_seq_id is '-1'"),
         ("collective_seq_id", 1 << 70, "entry 1.collective_seq_id is"),
         ("collective_seq_id", True, "entry 1.collective_seq_id is 'True'"),

@@ -11,7 +11,7 @@ import pytest
 from controlplane.cli.errors import UsageError
 from controlplane.cli.local.finding import ELSEWHERE, forget, local_runs, tell_where
 from controlplane.cli.local.layout import layout_at
-from controlplane.cli.main import tree
+from controlplane.cli.main import main, tree
 from holdfast.pids import born
 
 if TYPE_CHECKING:
@@ -60,6 +60,20 @@ def test_of_several_runs_none_is_chosen(states: Path) -> None:
     with pytest.raises(UsageError, match=r"2 runs.*127.0.0.1:4001 for job a; 127.0.0.1:4002 for job bb"):
         asked("status")
     assert asked("status", "--coordinator", "h:1") == "h:1"
+
+
+def test_files_are_judged_however_many_runs_there_are(
+    states: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card(states / "a", "a")
+    card(states / "bb", "bb")
+    times = tmp_path / "times.csv"
+    times.write_text("worker,time,seconds\n" + "".join(f"{at % 3},{at},1\n" for at in range(90)))
+    assert (
+        main(["doctor", "--iterations", str(times)]) == 0 and "nobody is to blame" in capsys.readouterr().out
+    )
+    assert main(["doctor", "a"]) == 2
+    assert "2 runs are on this machine: give 127.0.0.1:4001 for job a" in capsys.readouterr().err
 
 
 def test_what_no_living_run_has_left_is_passed_over(states: Path) -> None:

@@ -21,6 +21,8 @@ from controlplane.analysis.live.resources.step_growth import StepGrowth
 from controlplane.analysis.live.resources.storage import StorageMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from controlplane.analysis.live.lasting.standings import LastingWork
     from controlplane.analysis.live.readings import NodeSigns
     from controlplane.analysis.live.table import RankTable, Seats
@@ -49,6 +51,7 @@ class TypicalRow:
     ranks: int  # of how many ranks it is
     queued_s: float  # the rank that waits for a CPU longest; NaN: not known
     copied_late_s: float = 0.0  # snapshots hold one rank up so much longer than a typical one
+    measured: int = 1  # of how many steps of a typical rank the division into phases was measured
 
 
 class Usual:
@@ -152,6 +155,7 @@ class Memory:
                 int((~np.isnan(own_s)).sum()),
                 _most(waits.queued_s, math.nan),
                 _late_s(per_step["snapshot"]),
+                self._measured(values),
             )
         )
         self._usual()
@@ -159,8 +163,13 @@ class Memory:
             for name, rows in (("ratio", self.ratio), ("own", self.own), ("data", self.data)):
                 self.lasting[name].add(rows.newest(policy.RECENT), ended_s, last)
             self._usual_block()
-        memory = values["memory_bytes"]
-        self.memory.add(ended_s, last, np.where(memory > 0, memory, np.nan))
+        self.memory.add(ended_s, last, np.where(values["memory_bytes"] > 0, values["memory_bytes"], np.nan))
+
+    def _measured(self, values: Mapping[str, Floats]) -> int:
+        """Of how many steps of a typical rank the division was measured. A row without one is divided like
+        those before it; where hooks tell nothing at all, each step counts."""
+        before = self.jobs[-1].measured if self.jobs else _steps(values["steps"])
+        return max(1, _steps(values["covered"]) or before)
 
     def _has_peers(self, stage: int, own_s: Floats) -> bool:
         """Whether this row compares the ranks of a stage: not one alone whose peers tell something in other

@@ -81,8 +81,6 @@ def _events(path: Path, nodes: int) -> Failures:
         return trace.read(path.read_text(encoding="utf-8-sig"), nodes, str(path))
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no JSON in UTF-8: {error}") from error
-    except RecursionError as error:
-        raise UsageError(f"{path} is nested too deep: give a list of events") from error
     except FailureInputError as error:
         text = str(error)
         raise UsageError(text if text.startswith(str(path)) else f"{path}, {text}") from error
