@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-COMPILED = "too few runs with a failure were compared with undisturbed ones; a loop with Session keeps it"
-"""For `Session` see holdfast/state/compiled.py."""
 REGIONAL = "no run with a failure was compared with an undisturbed one; whole models are kept"
 
 
@@ -17,8 +15,3 @@ def bare(model: Any) -> Any:
 
     Its tensors have the same names whether or not it is compiled."""
     return vars(model).get("_modules", {}).get("_orig_mod", model)
-
-
-def is_compiled(model: Any) -> bool:
-    """Whether a model is what torch.compile returns, or was compiled in place."""
-    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None

@@ -100,7 +100,6 @@ REFUSED: tuple[Case, ...] = (
         setting=(("    progress = Progress()", _LOCAL),),
     ),
     _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
-    _hf_refused("torch_compile", "torch_compile=True"),
     _hf_refused("fsdp", 'fsdp="full_shard"'),
     _lightning_refused("fsdp", 'sharding_strategy="FULL_SHARD"'),
     _lightning_refused("deepspeed", "stage=2"),
