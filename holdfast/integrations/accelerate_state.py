@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, DynamoBackend, is_compiled_module
 
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
+from holdfast.integrations import compiled
 from holdfast.session import Session
 
 if TYPE_CHECKING:
@@ -112,6 +113,23 @@ def wrapping(session: Session, accelerator: Any) -> Callable[..., Any]:
         return wrapped(session, accelerator, done[id(model)])
 
     return prepare_model
+
+
+def compiled_again(accelerator: Any, model: Any) -> Any:
+    """A model that was prepared before for an accelerator of this process, compiled as this one asks for.
+
+    The code of the time before is found again."""
+    plugin = accelerator.state.dynamo_plugin
+    if plugin.backend == DynamoBackend.NO or is_compiled_module(model):
+        return model
+    return torch.compile(model, **plugin.to_kwargs())
+
+
+def unmark(model: Any) -> None:
+    """Take accelerate's mark off the module in a compiled model: a mark on what is compiled lands there, and
+    accelerate would give the bare module back, uncompiled, when it is prepared again."""
+    if is_compiled_module(model):
+        vars(compiled.bare(model)).pop("_is_accelerate_prepared", None)
 
 
 def wrapped(session: Session, accelerator: Any, model: Any) -> Any:

@@ -1,13 +1,17 @@
-"""Know a compiled model, and say why none is kept."""
+"""Know what torch.compile has made of a model, and the module inside, whose state is kept.
+
+What is compiled only calls that module. It is built again at will: the code outlives it, in the process
+(holdfast/state/compiled.py says what that depends on)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-COMPILED = "too few runs with a failure were compared with undisturbed ones; a loop with Session keeps it"
-"""For `Session` see holdfast/state/compiled.py."""
+REGIONAL = "no run with a failure was compared with an undisturbed one; whole models are kept"
 
 
-def is_compiled(model: Any) -> bool:
-    """Whether a model is what torch.compile returns, or was compiled in place."""
-    return hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None) is not None
+def bare(model: Any) -> Any:
+    """The module in what torch.compile returns; the model itself if it is not compiled, or in place.
+
+    Its tensors have the same names whether or not it is compiled."""
+    return vars(model).get("_modules", {}).get("_orig_mod", model)

@@ -14,6 +14,7 @@ from tests.frameworks.case import (
     Case,
     Kill,
 )
+from tests.frameworks.compiled_cases import COMPILED
 from tests.frameworks.plain_cases import PLAIN
 from tests.frameworks.ports import (
     ACCELERATE_CHANGES,
@@ -217,6 +218,7 @@ CASES: tuple[Case, ...] = (
     ),
     _lightning("predicted", Kill("on_predict_batch_end", 22, nth=2), ends=PREDICTS, script=PREDICTED),
     _lightning("predicted_before", Kill("on_test_batch_end", 22, rank=0, nth=4), script=PREDICTED),
+    *COMPILED,
     *PLAIN,
     *REFUSED,
     *NAMED,

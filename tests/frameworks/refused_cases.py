@@ -100,25 +100,6 @@ REFUSED: tuple[Case, ...] = (
         setting=(("    progress = Progress()", _LOCAL),),
     ),
     _hf_refused("deepspeed", 'deepspeed={"zero_optimization": {"stage": 2}}'),
-    _hf_refused("torch_compile", "torch_compile=True"),
-    _refused(
-        *("accelerate", "compile", "accelerate_loop.py"),
-        "Accelerator under Holdfast: dynamo_backend is not supported: ",
-        *ACCELERATE_PORT,
-        (
-            '        mixed_precision="bf16", gradient_accumulation_steps=2, cpu=True, log_with=Lines()',
-            '        gradient_accumulation_steps=2, cpu=True, log_with=Lines(), dynamo_backend="inductor"',
-        ),
-    ),
-    _refused(
-        *("fabric", "compile", "fabric_loop.py"),
-        "Fabric under Holdfast: torch.compile is not supported: ",
-        *FABRIC_PORT,
-        (
-            "    model, optimizer = fabric.setup(model, optimizer)",
-            "    model, optimizer = fabric.setup(torch.compile(model), optimizer)",
-        ),
-    ),
     _hf_refused("fsdp", 'fsdp="full_shard"'),
     _lightning_refused("fsdp", 'sharding_strategy="FULL_SHARD"'),
     _lightning_refused("deepspeed", "stage=2"),

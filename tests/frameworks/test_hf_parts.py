@@ -302,7 +302,7 @@ def test_a_scheduler_that_is_made_anew_leaves_the_betas_of_a_training_that_goes_
 def trainer(**given: Any) -> Any:
     config = {"use_seedable_sampler": True, "dispatch_batches": None} | given.pop("config", {})
     args: dict[str, Any] = {"fsdp": "", "parallelism_config": None, "auto_find_batch_size": False}
-    args |= {"torch_compile": False, "batch_eval_metrics": False}
+    args |= {"batch_eval_metrics": False}
     args |= {"train_sampling_strategy": "random", "accelerator_config": SimpleNamespace(**config)}
     args |= given.pop("args", {})
     own: dict[str, Any] = {
@@ -311,9 +311,15 @@ def trainer(**given: Any) -> Any:
         "is_model_parallel": False,
         "model": None,
         "compute_metrics": None,
+        "accelerator": accelerator(regional=False),
     }
     own |= {"is_distributed_loading_by_transformers": False, "train_dataset": Noisy()} | given
     return SimpleNamespace(args=SimpleNamespace(**args), **own)
+
+
+def accelerator(*, regional: bool) -> Any:
+    plugin = SimpleNamespace(use_regional_compilation=regional)
+    return SimpleNamespace(state=SimpleNamespace(dynamo_plugin=plugin))
 
 
 class Stream(torch.utils.data.IterableDataset[int]):
@@ -335,8 +341,8 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ({"config": {"use_seedable_sampler": False}}, "use_seedable_sampler=False"),
         ({"config": {"dispatch_batches": True}}, "dispatch_batches"),
         ({"is_model_parallel": True}, "a model sharded at load time"),
-        ({"args": {"torch_compile": True}}, "torch_compile"),
         ({"args": {"batch_eval_metrics": True}, "compute_metrics": print}, "batch_eval_metrics"),
+        ({"accelerator": accelerator(regional=True)}, "use_regional_compilation"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(given: dict[str, Any], name: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import accelerate
 from accelerate.data_loader import DataLoaderShard
 
-from holdfast.integrations import accelerate_state, led_loader, versions
+from holdfast.integrations import accelerate_state, compiled, led_loader, versions
 from holdfast.integrations.accelerate import refusals, trackers
 from holdfast.integrations.accelerate.counts import AcceleratorCounts
 from holdfast.integrations.accelerate.loader import LedShard
@@ -101,20 +101,27 @@ class Accelerator(accelerate.Accelerator):
         """accelerate's, with the session's wrapping. A model for evaluation only is not tracked."""
         if self._loop is None:
             return super().prepare_model(model, device_placement, evaluation_mode)
-        refusals.check_model(model)
-        inner = model
+        inner = compiled.bare(model)
         if model in _prepared:
             self._models.append(model)
+            model = accelerate_state.compiled_again(self, model)
         else:
+            _prepared.add(model)
             model = super().prepare_model(model, device_placement, evaluation_mode=True)
-            if model is inner:
-                _prepared.add(model)
+            accelerate_state.unmark(model)
         if evaluation_mode:
             return model
         self._track("model", inner, from_rank_0=True)
         wrapped = accelerate_state.wrapped(self._loop.session, self, model)
         self._wrapped.append(wrapped)
         return wrapped
+
+    def unwrap_model(
+        self, model: Any, keep_fp32_wrapper: bool = True, keep_torch_compile: bool = True
+    ) -> Any:
+        """accelerate's, which looks for a compiled model around the wrapper. Here it is in it."""
+        found = super().unwrap_model(model, keep_fp32_wrapper, keep_torch_compile)
+        return found if keep_torch_compile else compiled.bare(found)
 
     def prepare_optimizer(self, optimizer: Any, device_placement: Any = None) -> Any:
         """accelerate's; the optimizer is tracked."""

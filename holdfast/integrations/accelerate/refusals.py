@@ -6,11 +6,11 @@ import os
 from typing import Any, NoReturn
 
 from accelerate.data_loader import SeedableRandomSampler
-from accelerate.utils import DDPCommunicationHookType, DynamoBackend
+from accelerate.utils import DDPCommunicationHookType
 from torch.utils.data import IterableDataset, SequentialSampler
 
 from holdfast.errors import SessionError
-from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.compiled import REGIONAL
 from holdfast.integrations.placed import order_of
 
 _ARGUMENTS = {
@@ -45,8 +45,8 @@ def check_accelerator(accelerator: Any, on_cpu: bool) -> None:
     """Raise SessionError for settings of an Accelerator that cannot be kept."""
     if accelerator.state.mixed_precision == "fp8":
         refuse("mixed_precision='fp8'", "its scales belong to no tracked state")
-    if accelerator.state.dynamo_plugin.backend != DynamoBackend.NO:
-        refuse("dynamo_backend", COMPILED)
+    if accelerator.state.dynamo_plugin.use_regional_compilation:
+        refuse("use_regional_compilation", REGIONAL)
     if accelerator.project_configuration.automatic_checkpoint_naming:
         refuse("automatic_checkpoint_naming", "a step that runs again would save under another name")
     if accelerator.dispatch_batches:
@@ -58,12 +58,6 @@ def check_accelerator(accelerator: Any, on_cpu: bool) -> None:
         refuse("DistributedDataParallelKwargs(comm_hook=...)", "it belongs to a wrapper of one generation")
     if on_cpu and accelerator.device.type != "cpu":
         raise SessionError("Accelerator(cpu=True) under Holdfast: write @elastic(cpu=True)")
-
-
-def check_model(model: Any) -> None:
-    """Raise SessionError for a compiled model."""
-    if is_compiled(model):
-        refuse("torch.compile", COMPILED)
 
 
 def check_synchronised(models: list[Any]) -> None:

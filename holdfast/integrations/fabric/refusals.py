@@ -7,7 +7,6 @@ from typing import Any, NoReturn
 from torch.utils.data import DistributedSampler, IterableDataset, SequentialSampler
 
 from holdfast.errors import SessionError
-from holdfast.integrations.compiled import COMPILED, is_compiled
 from holdfast.integrations.placed import counting_samplers, order_of
 
 _STRATEGIES = ("auto", "ddp", "ddp_find_unused_parameters_true")
@@ -21,12 +20,6 @@ def check_strategy(strategy: Any) -> None:
     refuse(
         f"strategy={name}", 'give "ddp", or leave it out; DDP\'s options are arguments of Fabric(ddp={...})'
     )
-
-
-def check_model(model: Any) -> None:
-    """Raise SessionError for a compiled model."""
-    if is_compiled(model):
-        refuse("torch.compile", COMPILED)
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -11,6 +11,7 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning_utilities.core.rank_zero import rank_zero_only as utils_rank_zero_only
 from torch.nn.parallel import DistributedDataParallel
 
+from holdfast.integrations import compiled
 from holdfast.integrations.lightning.environment import HoldfastEnvironment
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class LoopStrategy(DDPStrategy):
 
     def __init__(self, loop: OwnLoop, **options: Any) -> None:
         self._loop, self._models = loop, 0
+        self.called: Any = None  # what the module to be set up is called by: itself, or compiled
         super().__init__(cluster_environment=HoldfastEnvironment(loop.session), **options)
         self._backward_sync_control = _NoSync()
 
@@ -53,7 +55,8 @@ class LoopStrategy(DDPStrategy):
         name = f"model_{self._models}" if self._models else "model"
         self._models += 1
         self._loop.session.track(**{name: module}, from_rank_0=True)
-        return self._loop.session.ddp(module, weighted=False, **self._ddp_kwargs)
+        called = self.called if compiled.bare(self.called) is module else module
+        return self._loop.session.ddp(called, weighted=False, **self._ddp_kwargs)
 
     def optimizer_step(self, optimizer: Any, **options: Any) -> Any:
         """Step the optimizer: the step of the loop ends with this body."""

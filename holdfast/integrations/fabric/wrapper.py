@@ -9,7 +9,7 @@ import lightning.fabric
 
 from holdfast.environment import Environment
 from holdfast.errors import SessionError
-from holdfast.integrations import led_loader, versions
+from holdfast.integrations import compiled, led_loader, versions
 from holdfast.integrations.entry import LoopEntry
 from holdfast.integrations.fabric import refusals
 from holdfast.integrations.fabric.loader import LedFabricLoader
@@ -116,8 +116,7 @@ class Fabric(lightning.fabric.Fabric):
 
     def setup(self, module: Any, *optimizers: Any, scheduler: Any = None, **options: Any) -> Any:
         """Lightning's; module, optimizers and scheduler are tracked."""
-        self._check(module)
-        found = super().setup(module, *optimizers, scheduler=scheduler, **options)
+        found = super().setup(self._bare(module), *optimizers, scheduler=scheduler, **options)
         self._keep(optimizers)
         if scheduler is not None:
             self.track(scheduler=scheduler)
@@ -125,12 +124,15 @@ class Fabric(lightning.fabric.Fabric):
 
     def setup_module(self, module: Any, **options: Any) -> Any:
         """Lightning's; the module is tracked."""
-        self._check(module)
-        return super().setup_module(module, **options)
+        return super().setup_module(self._bare(module), **options)
 
-    def _check(self, module: Any) -> None:
-        if self._loop is not None:
-            refusals.check_model(module)
+    def _bare(self, module: Any) -> Any:
+        """The module in a compiled one. The strategy wraps the compiled one, where Fabric compiles a wrapper:
+        that is another one in each generation."""
+        if self._loop is None:
+            return module
+        self.strategy.called = module
+        return compiled.bare(module)
 
     def setup_optimizers(self, *optimizers: Any) -> Any:
         """Lightning's; the optimizers are tracked."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DistributedSampler, SequentialSampler
 
 from holdfast.errors import SessionError
-from holdfast.integrations.compiled import COMPILED, is_compiled
+from holdfast.integrations.compiled import REGIONAL
 from holdfast.integrations.hf.data import has_positions
 from holdfast.integrations.placed import order_of, refuse_late
 
@@ -38,7 +38,10 @@ def check(trainer: Any) -> None:
             trainer.is_distributed_loading_by_transformers or trainer.is_model_parallel,
             "only data parallelism is kept",
         ),
-        "torch_compile": (args.torch_compile or is_compiled(trainer.model), COMPILED),
+        "use_regional_compilation": (
+            trainer.accelerator.state.dynamo_plugin.use_regional_compilation,
+            REGIONAL,
+        ),
         "auto_find_batch_size": (
             args.auto_find_batch_size,
             "ranks that find different sizes train on different samples",

@@ -16,7 +16,7 @@ import transformers
 
 from holdfast.data.seeding import PreservedGenerators
 from holdfast.errors import SessionError
-from holdfast.integrations import accelerate_state
+from holdfast.integrations import accelerate_state, compiled
 from holdfast.integrations.hf import outcome, refusals
 from holdfast.integrations.hf.arguments import prepare_like, samples_seed
 from holdfast.integrations.hf.between import from_rank_0, rows_of, tell_place
@@ -158,8 +158,8 @@ class Trainer(transformers.Trainer):
 
     def _track_model(self, *, anew: bool) -> None:
         if anew:
-            self._tracks = True
-            self.session.track(model=self.model, **self.callback_handler.states.kept(), from_rank_0=True)
+            self._tracks, model = True, compiled.bare(self.model)
+            self.session.track(model=model, **self.callback_handler.states.kept(), from_rank_0=True)
         self._loggers = self._loggers or HistoryLog(self.session, self)
         self._loggers.track()
 

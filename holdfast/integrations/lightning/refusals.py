@@ -17,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from holdfast.errors import SessionError
-from holdfast.integrations.compiled import COMPILED, is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,8 +95,12 @@ def check_trainer(trainer: Any) -> None:
 def check_module(trainer: Any) -> None:
     """Raise SessionError for a module whose state is not kept."""
     module = trainer.lightning_module
-    if module._compiler_ctx is not None or any(map(is_compiled, module.modules())):
-        raise SessionError(f"Lightning: torch.compile is not supported: {COMPILED}")
+    if module._compiler_ctx is not None or module._compiled_call_impl is not None:
+        raise SessionError(
+            "Lightning: a module that is compiled as a whole is not supported: torch cannot trace self.log "
+            "in what DistributedDataParallel calls, with and without Holdfast. Compile its parts, as in "
+            "self.layers = torch.compile(self.layers)"
+        )
     sharded = next((name for name, each in module.named_parameters() if isinstance(each, DTensor)), None)
     if sharded is not None:
         raise SessionError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -270,31 +269,6 @@ def test_fabric_refuses_other_strategies(strategy: Any) -> None:
     name = repr(strategy) if isinstance(strategy, str) else "object"
     with pytest.raises(SessionError, match=f"Fabric under Holdfast: strategy={name} is not supported"):
         refusals.check_strategy(strategy)
-
-
-@pytest.mark.parametrize("framework", ["accelerate", "fabric"])
-def test_compiled_models_are_refused(framework: str) -> None:
-    pytest.importorskip("accelerate" if framework == "accelerate" else "lightning")
-    refusals = importlib.import_module(f"holdfast.integrations.{framework}.refusals")
-    plain, wrapped, in_place = (torch.nn.Linear(2, 2) for _ in range(3))
-    in_place.compile()
-    refusals.check_model(plain)
-    for model in (torch.compile(wrapped), in_place):
-        with pytest.raises(
-            SessionError, match=r"under Holdfast: torch.compile is not supported: too few runs"
-        ):
-            refusals.check_model(model)
-
-
-@pytest.mark.parametrize("method", ["setup", "setup_module"])
-def test_fabric_refuses_a_compiled_model_by_either_way(method: str) -> None:
-    pytest.importorskip("lightning")
-    from holdfast.integrations.fabric import Fabric
-
-    fabric: Any = Fabric(accelerator="cpu", devices=1)
-    fabric._loop = object()  # as if an agent looked after it
-    with pytest.raises(SessionError, match=r"torch.compile is not supported"):
-        getattr(fabric, method)(torch.compile(torch.nn.Linear(2, 2)))
 
 
 def test_without_an_agent_both_are_the_frameworks_own() -> None:
