@@ -27,14 +27,14 @@ SAVED = ("on_save", 4, 0)
 LEFT = {"control": {"should_save": False}, "callbacks": [{"patience": 1}]}
 
 
-def ledger(folder: Path, rank: int, *, anew: bool = False) -> EventLedger:
+def ledger(folder: Path, rank: int, training: int = 7, until: tuple[int, int] | None = None) -> EventLedger:
     made = EventLedger(folder)
-    made.take_place(rank, anew=anew)
+    made.take_place(rank, training, until)
     return made
 
 
 def test_a_replacement_knows_the_events_of_the_dead_rank(tmp_path: Path) -> None:
-    dead = ledger(tmp_path, 0, anew=True)
+    dead = ledger(tmp_path, 0)
     dead.note(SAVED, LEFT)
     assert ledger(tmp_path, 0).found(SAVED) == LEFT
     assert ledger(tmp_path, 1).found(SAVED) is None
@@ -43,19 +43,37 @@ def test_a_replacement_knows_the_events_of_the_dead_rank(tmp_path: Path) -> None
 def test_a_survivor_that_gets_another_rank_does_not_take_its_own_events_for_that_ranks(
     tmp_path: Path,
 ) -> None:
-    survivor = ledger(tmp_path, 1, anew=True)
+    survivor = ledger(tmp_path, 1)
     survivor.note(SAVED, LEFT)
-    survivor.take_place(0, anew=False)
+    survivor.take_place(0, 7)
     assert survivor.found(SAVED) is None
 
 
 def test_a_job_that_begins_anew_forgets_the_events_of_an_older_one(tmp_path: Path) -> None:
-    ledger(tmp_path, 0, anew=True).note(SAVED, LEFT)
-    assert ledger(tmp_path, 0, anew=True).found(SAVED) is None
+    ledger(tmp_path, 0).note(SAVED, LEFT)
+    assert ledger(tmp_path, 0, training=8).found(SAVED) is None
+    assert ledger(tmp_path, 0, training=7).found(SAVED) is None, "the file is of the newer one"
+
+
+def test_a_second_training_of_a_process_forgets_the_events_of_the_first(tmp_path: Path) -> None:
+    made = ledger(tmp_path, 0)
+    made.note(SAVED, LEFT)
+    made.take_place(0, 8)
+    assert made.found(SAVED) is None and ledger(tmp_path, 0, training=8).found(SAVED) is None
+
+
+def test_new_processes_know_the_events_up_to_the_step_that_they_go_on_from(tmp_path: Path) -> None:
+    dead, later = ledger(tmp_path, 0), ("on_log", 5, 0)
+    epochs = [("on_epoch_begin", epoch, 0) for epoch in range(3)]
+    for key in (SAVED, later, *epochs):
+        dead.note(key, LEFT)
+    for again in (ledger(tmp_path, 0, until=(4, 1)), ledger(tmp_path, 0)):
+        found = [key for key in (SAVED, later, *epochs) if again.found(key) is not None]
+        assert found == [SAVED, *epochs[:2]], "what is made again takes effect again, also for replacements"
 
 
 def test_a_line_that_a_kill_cut_off_counts_as_not_called(tmp_path: Path) -> None:
-    ledger(tmp_path, 0, anew=True).note(SAVED, LEFT)
+    ledger(tmp_path, 0).note(SAVED, LEFT)
     path = tmp_path / "rank-0.jsonl"
     path.write_text(path.read_text() + path.read_text()[:20].replace("on_save", "on_log"))
     again = ledger(tmp_path, 0)
@@ -66,7 +84,7 @@ def test_a_line_that_a_kill_cut_off_counts_as_not_called(tmp_path: Path) -> None
 
 
 def test_events_that_take_all_ranks_are_known_and_can_be_forgotten(tmp_path: Path) -> None:
-    told = ledger(tmp_path, 0, anew=True)
+    told = ledger(tmp_path, 0)
     for step in (3, 4):
         told.note(("on_step_end", step, 0), {**LEFT, "together": step == 4})
     told.note(("on_epoch_begin", 1, 0), {**LEFT, "together": True})
@@ -79,7 +97,7 @@ def test_events_that_take_all_ranks_are_known_and_can_be_forgotten(tmp_path: Pat
 
 def test_a_full_file_keeps_the_newest_steps(tmp_path: Path) -> None:
     long = {"control": {}, "callbacks": [{"text": "x" * (FILE_BYTES_MAX // 4)}]}
-    made = ledger(tmp_path, 0, anew=True)
+    made = ledger(tmp_path, 0)
     for step in (0, KEPT_STEPS + 1, KEPT_STEPS + 2, KEPT_STEPS + 3, KEPT_STEPS + 4):
         made.note(("on_log", step, 0), long)
     again = ledger(tmp_path, 0)

@@ -28,6 +28,8 @@ ONCE = frozenset(
     }
 )
 
+_TINY = 1e-9
+"""An epoch that is over is a whole number, but for rounding."""
 _LOOKS = frozenset({"on_log", "on_evaluate", "on_epoch_end"})
 _KEEP = (
     "If the training depends on it, make it a small attribute of plain data (numbers, texts, lists) of your "
@@ -64,12 +66,21 @@ class OnceHandler(CallbackHandler):
     def begin(self, session: Any) -> None:
         """Another training begins in this process. The session learns which objects of the script's take
         part, and what the Trainer was told."""
-        self._begun = False
+        self._begun, self.ledger.training = False, 0
         session.runtime.forgotten.things = self.things
         session.runtime.beginnings.settings = self._told
         self.own.begin()
 
-    def agree(self, session: Any, step: int) -> None:
+    def take_place(self, session: Any, rows: list[list[float]], kept: dict[str, Any]) -> None:
+        """A generation begins. `rows`: of each rank whether it has trained before, and what its ledger is
+        `named`; `kept`: the progress that is restored. Called together."""
+        training = int(kept.get("training", 0) or max(row[1] for row in rows) or rows[0][2])
+        state = kept.get("state", {"global_step": 0, "epoch": 0.0})
+        until = None if any(row[0] for row in rows) else (state["global_step"], int(state["epoch"] + _TINY))
+        self.ledger.take_place(session.rank, training, until)
+        self._agree(session, state["global_step"])
+
+    def _agree(self, session: Any, step: int) -> None:
         """Have those events since this step take effect again in which a callback evaluates, unless they have
         at every rank: an evaluation takes all ranks. They call it together."""
         own = self.ledger.together(step)

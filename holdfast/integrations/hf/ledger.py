@@ -1,13 +1,15 @@
 """Write down which events of a Trainer have taken effect, so that none takes effect twice.
 
-That is known in this process, and in a file of the rank in `output_dir`, which a process that replaces a
-killed rank reads where it can reach it. A line is written when the callbacks have returned; after a kill
-between the two, or in a folder that the replacement cannot reach, they are called once more."""
+That is known in this process, and in a file of the rank in `output_dir`, which a process that takes a dead
+rank's place reads where it can reach it. A line is written when the callbacks have returned; after a kill
+between the two, or in a folder that the process cannot reach, they are called once more. The first line says
+of which training the file is: a number that each state has, too. Another training's file is begun anew."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ FILE_BYTES_MAX = 1 << 20
 KEPT_STEPS = 1000
 """Older steps are forgotten when the file is full."""
 Key = tuple[str, int, int]
+_NUMBERS = 1 << 48
+"""So many numbers a training may have: a float has each of them exactly."""
 
 
 class EventLedger:
@@ -29,24 +33,34 @@ class EventLedger:
         self._folder = folder
         self._done: dict[tuple[int, Key], dict[str, Any]] = {}
         self._rank, self._file = -1, -1
+        self.training = 0  # its number; 0: it has none yet
 
-    def take_place(self, rank: int, *, anew: bool) -> None:
-        """Write to the file of this rank from now on. `anew`: no rank has trained yet: what it has is of an
-        older job; else it is taken over."""
+    def named(self) -> tuple[float, float]:
+        """The number of the training, and one for a training that has none."""
+        return float(self.training), float(1 + secrets.randbelow(_NUMBERS))
+
+    def take_place(self, rank: int, training: int, until: tuple[int, int] | None = None) -> None:
+        """Write to the file of this rank from now on; what it has of this training is taken over. `until`:
+        all processes are new, and go on from this step, in this epoch: later events take effect again."""
         if self._file >= 0:
             os.close(self._file)
+        if training != self.training:
+            self._done.clear()
+            self._rank, self.training = -1, training
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(rank)
-        if anew:
-            self._done.clear()
-        elif rank != self._rank and path.exists():
-            for line in filter(None, path.read_text().splitlines()):
+        lines = path.read_text().splitlines() if path.exists() else []
+        ours = bool(lines) and lines[0] == self._head()
+        if ours and rank != self._rank:
+            for line in filter(None, lines[1:]):
                 self._read(rank, line)
+        if until is not None:
+            self._done = {at: left for at, left in self._done.items() if _is_until(at[1], *until)}
         self._rank = rank
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if anew else 0)
-        self._file = os.open(path, flags, 0o644)
-        if os.fstat(self._file).st_size:
-            os.write(self._file, b"\n")  # a kill may have cut off the last line
+        if not ours or until is not None:
+            self._write_anew()
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.write(self._file, b"\n")  # a kill may have cut off the last line
 
     def found(self, key: Key) -> dict[str, Any] | None:
         """What the event left behind; None: it has not taken effect at this rank."""
@@ -85,13 +99,22 @@ class EventLedger:
     def _shorten(self, step: int) -> None:
         kept = {at: left for at, left in self._done.items() if at[1][1] > step - KEPT_STEPS}
         self._done = kept
-        partial = self._path(self._rank).with_suffix(".part")
-        partial.write_bytes(
-            b"".join(_line(key, left) for (rank, key), left in kept.items() if rank == self._rank)
-        )
         os.close(self._file)
-        partial.replace(self._path(self._rank))
+        self._write_anew()
         self._file = os.open(self._path(self._rank), os.O_WRONLY | os.O_APPEND)
+
+    def _write_anew(self) -> None:
+        own = (_line(key, left) for (rank, key), left in self._done.items() if rank == self._rank)
+        partial = self._path(self._rank).with_suffix(".part")
+        partial.write_bytes(b"".join((self._head().encode() + b"\n", *own)))
+        partial.replace(self._path(self._rank))
+
+    def _head(self) -> str:
+        return json.dumps({"training": self.training})
+
+
+def _is_until(key: Key, step: int, epoch: int) -> bool:
+    return key[1] <= (epoch if key[0] == "on_epoch_begin" else step)
 
 
 def _line(key: Key, left: dict[str, Any]) -> bytes:

@@ -179,9 +179,8 @@ class Trainer(transformers.Trainer):
                 "that folder with from_pretrained(...)",
             )
         transformers.set_seed(self.args.seed)  # the order of samples follows from it
-        known = any(row[0] for row in rows_of(self, [float(self._entered)]))
-        self.callback_handler.ledger.take_place(self.session.rank, anew=not known)
-        self.callback_handler.agree(self.session, self._progress.kept.get("state", {}).get("global_step", 0))
+        rows = rows_of(self, [float(self._entered), *self.callback_handler.ledger.named()])
+        self.callback_handler.take_place(self.session, rows, self._progress.kept)
         self._entered, self._replayed, self.inside = True, False, True
         self._loggers.begin(len(self._history.load(self._progress.kept.get("history", "[]"))))
         try:
@@ -337,6 +336,7 @@ class Trainer(transformers.Trainer):
             "callbacks": plain(self.callback_handler.attributes(), "callbacks"),
             "own": own.of_ranks(self.session) if any(row[3] for row in rows) else [],
             "history": self._history.text(self.state.log_history),
+            "training": self.callback_handler.ledger.training,
         }
         self._loggers.settle(self._history.agreed)
         self.session.end_step()
