@@ -19,6 +19,7 @@ later: it is compared at that step's end."""
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import json
 import logging
@@ -104,7 +105,8 @@ class Beginnings:
 
     def note(self, code: Mapping[str, str]) -> None:
         """Note the values, and what runs, if that was not done yet; and what is tracked, as soon as something
-        is: a function may track its objects itself, before they take the state."""
+        is: a function may track its objects itself, before they take the state. A process that joins does
+        not, because others wait for it then."""
         if self._own is None:
             self._own = {}
             try:
@@ -115,7 +117,8 @@ class Beginnings:
             self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
             for name, text in code.items():
                 self._add(_CODE, name, zlib.crc32(text.encode()))
-        if self._state.tracked.objects and not self._noted:
+        waited_for = self._state.entry.tracks_inside and self._state.entry.first >= 0
+        if self._state.tracked.objects and not (self._noted or waited_for):
             self._noted = True
             self._note_tracked()
 
@@ -265,15 +268,13 @@ def _options_of_parts(thing: Any) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for part in thing.modules() if isinstance(thing, torch.nn.Module) else ():
         for key, value in vars(part).items():
-            name = f"{type(part).__name__}.{key}"
-            if (
-                key[0] != "_"
-                and key != "training"
-                and type(value) in PLAIN
-                and _digest(name, value) is not None
-            ):
-                found.setdefault(name, []).append(value)
-    return found
+            if key[0] != "_" and key != "training" and type(value) in PLAIN:
+                found.setdefault(f"{type(part).__name__}.{key}", []).append(value)
+    return {
+        name: values
+        for name, values in found.items()
+        if all(_digest(name, each) is not None for each in {*values})
+    }
 
 
 def _options(objects: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -339,11 +340,19 @@ def _is_time(value: float) -> bool:
     if any(_SECONDS[0] < value / unit < _SECONDS[1] for unit in (1, 1e3, 1e6, 1e9)):
         return True
     own = (clock() - value for clock in (time.monotonic, time.perf_counter))
-    return not math.isinf(value) and value % 1 != 0 and any(0 <= since <= _age_s() for since in own)
+    return (
+        not math.isinf(value) and value % 1 != 0 and any(0 <= since <= _age_s(os.getpid()) for since in own)
+    )
 
 
-def _age_s() -> float:
+def _age_s(pid: int) -> float:
     """How long this process has been running. Its own clocks begin with the machine: on one that was started
     a minute ago, a number from before the process is a setting (a rate of 0.1)."""
-    born_s = pids.born(os.getpid()) / os.sysconf("SC_CLK_TCK")
-    return time.monotonic() - born_s + _TICK_S if born_s else _OWN_CLOCK_S
+    born_s = _born_s(pid)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - born_s + _TICK_S if born_s else _OWN_CLOCK_S
+
+
+@functools.cache
+def _born_s(pid: int) -> float:
+    """In seconds since the machine was started, as CLOCK_BOOTTIME counts; 0: not known."""
+    return pids.born(pid) / os.sysconf("SC_CLK_TCK")
