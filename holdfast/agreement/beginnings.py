@@ -61,6 +61,12 @@ _SECONDS = (1.5e9, 2.5e9)
 """Times of a clock, since 1970."""
 _PLACES = re.compile(r"rank|world|pid|port|host|time", re.IGNORECASE)
 """Names of what differs between processes."""
+_WAYS = (
+    *("ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "NCCL_ALGO"),
+    *("NCCL_PROTO", "NVIDIA_TF32_OVERRIDE", "ONEDNN_MAX_CPU_ISA", "PYTHONHASHSEED"),
+    *("TORCHINDUCTOR_DETERMINISTIC", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+)
+"""Variables of the environment by which libraries choose ways with other roundings, or another order."""
 _DIGITS_MAX = 5
 """More digits in a text are a date, or the name of a run."""
 _OTHER = (
@@ -110,7 +116,7 @@ class Beginnings:
         if self._own is None:
             self._own = {}
             try:
-                for name, value in (*self._values(), *self.settings()):
+                for name, value in (*_of_process(), *self._values(), *self.settings()):
                     self._add(_MADE, name, _digest(name, value))
             except Exception as error:  # an object of the script or of a package has run code of its own
                 log.warning(_UNSEEN, type(error).__name__, error)
@@ -254,6 +260,20 @@ def _read(came: Any) -> dict[int, int]:
         return dict(zip(flat[::2], flat[1::2], strict=True))
     except (ValueError, struct.error):
         return {}
+
+
+def _of_process() -> Iterator[tuple[str, Any]]:
+    """What decides for all of the process by which ways numbers are computed."""
+    yield "torch's default dtype", str(torch.get_default_dtype())
+    yield "torch's deterministic algorithms", torch.are_deterministic_algorithms_enabled()
+    yield "torch's number of threads", torch.get_num_threads()
+    yield "torch.backends.cudnn.benchmark", torch.backends.cudnn.benchmark
+    for backend in ("cuda.matmul", "cudnn.conv"):
+        found: Any = torch.backends
+        for name in (*backend.split("."), "fp32_precision"):
+            found = getattr(found, name, None)  # not in each version of torch
+        yield f"torch.backends.{backend}.fp32_precision", found
+    yield from ((f"os.environ[{name!r}]", os.environ.get(name)) for name in _WAYS)
 
 
 def _classes(thing: Any) -> list[str]:

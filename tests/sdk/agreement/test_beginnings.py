@@ -196,7 +196,8 @@ INSIDE_BEFORE = '{"scale": 1.0, "clip": 2.0, "dropout": 0.1, "rate": 0.1, "steps
 def _told_anew(
     zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str], *, then: int = 0, text: str = ANEW
 ) -> list[str]:
-    """What ranks say when all of them are killed in step 10, files change, and all begin in new processes.
+    """What ranks say when all of them are killed in step 10, files and variables of the environment (by NAME)
+    change, and all begin in new processes.
 
     `then`: so many begin; 0: as many as before."""
     path = folder / "script.py"
@@ -208,7 +209,10 @@ def _told_anew(
         node.run(until=lambda: node.generation and node.seat(0).snapshot[1] == 10 == node.released)
         (folder / "fell").touch()
         for name, text in changes.items():
-            (folder / name).write_text(text.replace("FOLDER_HERE", str(folder)))
+            if name.isupper():
+                node.env[name] = text
+            else:
+                (folder / name).write_text(text.replace("FOLDER_HERE", str(folder)))
         node.hold = True
         for name in node.seats:
             os.kill(node.members[name].pid, signal.SIGKILL)
@@ -257,6 +261,12 @@ def test_new_processes_name_what_the_function_reads_itself(
 ) -> None:
     (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": INSIDE_BEFORE.replace("2.0", "3.0")})
     assert "of step 10 was trained: inside['clip'] (in train). If" in line
+
+
+def test_new_processes_name_the_ways_by_which_numbers_are_computed(zygote: Zygote, tmp_path: Path) -> None:
+    changes = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    (line,) = _told_anew(zygote, tmp_path, 2, changes)
+    assert "was trained: os.environ['CUBLAS_WORKSPACE_CONFIG'], os.environ['NCCL_ALGO']. If" in line
 
 
 def test_what_follows_from_the_number_of_ranks_is_not_named(zygote: Zygote, tmp_path: Path) -> None:
