@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 READ_ONLY = (
     *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
-    'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"',
+    'mount --rbind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"',
     "/tmp",
 )
 
