@@ -23,6 +23,9 @@ from tests.daemon.etcd_fixtures import client_of, first, folder, until
 if TYPE_CHECKING:
     from controlplane.daemon.etcd.keyspace import Keyspace
 
+SAVED_S = 1.0
+"""etcd 3.5.0 to 3.5.2, alone, answers before it has saved a write (docs/faq.md): until it has."""
+
 
 def program(path: Path, script: str) -> str:
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -96,6 +99,8 @@ async def test_killed_and_started_again_it_has_port_and_data(which: str, keys: K
                 assert (
                     await etcd.txn([absent(keys.node(f"n{n}"))], [Put(keys.node(f"n{n}"), b"1")])
                 ).succeeded
+            if which == "wheel":
+                await asyncio.sleep(SAVED_S)
             os.kill(pid, signal.SIGKILL)
             await until(lambda: not server.alive, "etcd is dead")
             assert server.pid == 0
