@@ -77,7 +77,7 @@ _SETTINGS: dict[str, tuple[str, Changes, frozenset[str], Changes]] = {
 _KILLS = {
     "forward": Kill("forward", 7, nth=2),
     "optimizer": Kill("optimizer", 9),
-    "rank_0": Kill("forward", 5, rank=0, nth=3),
+    "rank_0": Kill("forward", 5, rank=0, nth=2),
     "scheduler": Kill("scheduler", 12),
     "first": Kill("forward", 0, nth=1),
 }
