@@ -36,7 +36,7 @@ import torch.distributed as dist
 
 from holdfast import pids
 from holdfast.clean.forgotten import shown
-from holdfast.clean.looks.bits import are_plain, bits_of
+from holdfast.clean.looks.bits import are_plain, bits_of, of_torch
 from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
@@ -264,9 +264,7 @@ def _read(came: Any) -> dict[int, int]:
 
 def _of_process() -> Iterator[tuple[str, Any]]:
     """What decides for all of the process by which ways numbers are computed."""
-    yield "torch's default dtype", str(torch.get_default_dtype())
-    yield "torch's deterministic algorithms", torch.are_deterministic_algorithms_enabled()
-    yield "torch's number of threads", torch.get_num_threads()
+    yield from ((name, str(value)) for name, value in of_torch().items())
     yield "torch.backends.cudnn.benchmark", torch.backends.cudnn.benchmark
     for backend in ("cuda.matmul", "cudnn.conv"):
         found: Any = torch.backends

@@ -72,10 +72,10 @@ def epochs(
     if not isinstance(loader, kind):
         raise SessionError(refusal)
     loader.lead(loop)
-    loop.data += own_data(getattr(loader, "dataset", None), getattr(loader, "collate_fn", None))
-    loop.dataset = getattr(loader, "dataset", None)
-    loop.told |= {"the number of epochs": total, "the number of batches in an epoch": batches_of(loader)}
-    return told(loop.epochs(total, batches_of(loader)), loader)
+    loop.dataset, batches = getattr(loader, "dataset", None), batches_of(loader)
+    loop.data += own_data(loop.dataset, getattr(loader, "collate_fn", None))
+    loop.told |= {"the number of epochs": total, "the number of batches in an epoch": batches}
+    return told(loop.epochs(total, batches), loader)
 
 
 def told(epochs: Iterator[int], loader: LedLoader) -> Iterator[int]:

@@ -144,15 +144,10 @@ def own_data(dataset: Any, collate: Any) -> list[Any]:
 def data_values(dataset: Any) -> Iterator[tuple[str, Any]]:
     """What a data set is made of, with names: what the script's own objects hold, tensors and positions of
     torch's, how many samples there are."""
-    own = {f"data set {type(each).__name__}": each for each in own_data(dataset, None)}
-    yield from reached((), (), own)
     for each in _layers(dataset):
-        name = f"data set {type(each).__name__}"
-        if is_framework(type(each)):
-            held = {
-                key: vars(each)[key] for key in ("tensors", "indices") if key in getattr(each, "__dict__", {})
-            }
-            yield from reached((), (), {f"{name}.{key}": value for key, value in held.items()})
+        name, held = f"data set {type(each).__name__}", getattr(each, "__dict__", {})
+        parts = {f"{name}.{key}": held[key] for key in ("tensors", "indices") if key in held}
+        yield from reached((), (), parts if is_framework(type(each)) else {name: each})
         if hasattr(type(each), "__len__"):
             yield f"len({name})", len(each)
 

@@ -55,6 +55,15 @@ def test_a_job_that_begins_anew_forgets_the_events_of_an_older_one(tmp_path: Pat
     assert ledger(tmp_path, 0, training=7).found(SAVED) is None, "the file is of the newer one"
 
 
+def test_a_rank_that_stays_does_not_need_its_file(tmp_path: Path) -> None:
+    made, later = ledger(tmp_path, 0), ("on_log", 5, 0)
+    made.note(SAVED, LEFT)
+    (tmp_path / "rank-0.jsonl").unlink()
+    made.take_place(0, 7)
+    made.note(later, LEFT)
+    assert made.found(SAVED) == made.found(later) == LEFT
+
+
 def test_a_second_training_of_a_process_forgets_the_events_of_the_first(tmp_path: Path) -> None:
     made = ledger(tmp_path, 0)
     made.note(SAVED, LEFT)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -32,7 +32,7 @@ from holdfast.state import modes
 from holdfast.state.randomness import GeneratorsAtStart
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Iterator
+    from collections.abc import Container, Hashable, Iterator
     from types import CodeType
 
     from holdfast.clean.forgotten import ForgottenState
@@ -64,8 +64,8 @@ _HELD = (
     "takes a dead rank's place makes them of the weights that training has come to. Make them before the "
     "training (in __init__), where the weights are those of the beginning"
 )
-Made = Callable[[str, list[tuple[str, Any]]], None]
-"""Takes the name of a function, and values by their names."""
+Made = Callable[[str, Iterable[tuple[str, Any]]], None]
+"""Takes the name of a function, and values by their names, which it need not ask for."""
 Weights = dict[Any, set[bytes]]
 """Some values of the tensors of each shape and type."""
 log = logging.getLogger("holdfast.sdk")
@@ -161,7 +161,7 @@ class CalledAgain:
             self._forgotten.over or self._joins or self._times > 1 or loop
         ):
             with self._forgotten.guarded():  # where a framework's loop leads through the steps
-                self._on_made(self._forgotten.entered_function.__name__, list(self._own()))
+                self._on_made(self._forgotten.entered_function.__name__, self._own())
 
     def step_ended(self, *, tells: bool) -> None:
         """A step has ended."""

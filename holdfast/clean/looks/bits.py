@@ -290,12 +290,19 @@ def _of_telling(value: Any) -> Hashable:
     return None
 
 
-def switches() -> dict[str, Hashable]:
-    """What a script may set for all of its process: in torch, and in the environment."""
+def of_torch() -> dict[str, Hashable]:
+    """What a script may set in torch for all of its process."""
     return {
         "torch's default dtype": torch.get_default_dtype(),
         "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "torch's number of threads": torch.get_num_threads(),
+    }
+
+
+def switches() -> dict[str, Hashable]:
+    """What a script may set for all of its process: in torch, and in the environment."""
+    return {
+        **of_torch(),
         **{f"os.environ[{name!r}]": hash(value) for name, value in os.environ.items() if not _is_place(name)},
     }
 

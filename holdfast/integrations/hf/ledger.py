@@ -49,17 +49,18 @@ class EventLedger:
             self._rank, self.training = -1, training
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(rank)
-        lines = path.read_text().splitlines() if path.exists() else []
-        ours = bool(lines) and lines[0] == self._head()
-        if ours and rank != self._rank:
-            for line in filter(None, lines[1:]):
+        ours = rank == self._rank
+        if not ours and path.exists():
+            head, *lines = path.read_text().splitlines() or [""]
+            ours = head == self._head()
+            for line in filter(None, lines if ours else ()):
                 self._read(rank, line)
         if until is not None:
             self._done = {at: left for at, left in self._done.items() if _is_until(at[1], *until)}
         self._rank = rank
         if not ours or until is not None:
             self._write_anew()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.write(self._file, b"\n")  # a kill may have cut off the last line
 
     def found(self, key: Key) -> dict[str, Any] | None:

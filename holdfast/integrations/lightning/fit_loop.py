@@ -81,18 +81,21 @@ class ElasticFitLoop(Replacing, _FitLoop):
                 strategy.leave_unheard()
             raise
 
+    @property
+    def _loaders(self) -> list[Any]:
+        return self._combined_loader.flattened if self._combined_loader else []
+
     def _told(self) -> list[tuple[str, Any]]:
         """What the training may depend on: what the trainer was told; and its data, if it has loaders."""
-        loaders = self._combined_loader.flattened if self._combined_loader else []
-        data = (value for each in loaders for value in data_values(each.dataset))
-        size = [("the number of batches in an epoch", self.max_batches)] if loaders else []
+        data = (value for each in self._loaders for value in data_values(each.dataset))
+        size = [("the number of batches in an epoch", self.max_batches)] if self._loaders else []
         return [*self._progress.told(), *size, *data]
 
     def _things(self) -> list[Any]:
         """The script's objects that take part in the steps, and the seeded generators of its data."""
-        trainer, loaders = self.trainer, self._combined_loader.flattened if self._combined_loader else []
+        trainer = self.trainer
         found = [trainer, *trainer.lightning_module.modules(), *trainer.callbacks, trainer.datamodule]
-        for each in loaders:
+        for each in self._loaders:
             found += [*counting_samplers(each), *own_data(each.dataset, each.collate_fn)]
             found += OwnGenerators(each.dataset, each.collate_fn, order_of(each)).known()
         return found
