@@ -159,7 +159,7 @@ import time
 from pathlib import Path
 
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, TensorDataset
 from holdfast import Session
 from holdfast.integrations.entry import LoopEntry
 
@@ -174,8 +174,9 @@ def train():
     loop, model = entry.loop, torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=inside["rate"])
     loop.told["precision"] = inside["precision"]
-    loop.dataset = TensorDataset(torch.full((8,), inside["clip"]))
-    del inside
+    halves = [TensorDataset(torch.full((4,), each)) for each in (1.0, inside["clip"])]
+    loop.dataset = ConcatDataset(halves)
+    del inside, halves
     loop.session.track(model=model, optimizer=optimizer, loop=loop.progress)
     ddp = session.ddp(model)
     for epoch in loop.epochs(2):
@@ -186,6 +187,46 @@ def train():
             ddp(torch.ones(1, 2)).sum().backward()
             optimizer.step()
             loop.moved()
+
+train()
+"""
+CHOSEN = """
+import functools
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+from holdfast import Session
+
+FOLDER = Path("FOLDER_HERE")
+session = Session(seed=1)
+
+def halved(out, wanted):
+    return F.mse_loss(out, wanted) / 2
+
+torch.manual_seed(1)
+model = torch.nn.Linear(2, 1)
+session.track(model=model, optimizer=(optimizer := torch.optim.SGD(model.parameters(), lr=0.1)))
+chosen = json.loads((FOLDER / "chosen.json").read_text())["way"]
+loss_of = (halved, F.l1_loss)[chosen]
+criterion = (torch.nn.MSELoss(), torch.nn.L1Loss())[chosen]
+bent = functools.partial((torch.relu, torch.tanh)[chosen])
+way = (torch.float32, torch.bfloat16)[chosen]
+norm = (torch.nn.BatchNorm1d, torch.nn.LayerNorm)[chosen]
+del chosen
+
+@session.elastic
+def train():
+    ddp = session.ddp(model)
+    for step in session.steps(20):
+        if step == 10 and not (FOLDER / "fell").exists():
+            time.sleep(1000)
+        optimizer.zero_grad()
+        out, wanted = bent(ddp(torch.ones(1, 2))), torch.ones(1, 1, dtype=way)
+        (loss_of(out, wanted) + criterion(out, wanted)).backward()
+        optimizer.step()
 
 train()
 """
@@ -203,6 +244,7 @@ def _told_anew(
     path = folder / "script.py"
     (folder / "settings.json").write_text(BEFORE)
     (folder / "inside.json").write_text(INSIDE_BEFORE)
+    (folder / "chosen.json").write_text('{"way": 0}')
     (folder / "rows.txt").write_text(" ".join(f"row-{each}" for each in range(100)))
     path.write_text(text.replace("FOLDER_HERE", str(folder)))
     with Node(zygote, path, ranks) as node:
@@ -297,12 +339,25 @@ def test_what_a_framework_was_told_in_the_function_and_its_data_are_named(
     changes = {"inside.json": '{"clip": 3.0, "rate": 0.2, "precision": "bf16"}'}
     options, made = _told_anew(zygote, tmp_path, ranks, changes, text=LOOPED)
     assert "begun with: optimizer.param_groups[0]['lr']. Those" in options
-    assert "was trained: precision, data set TensorDataset.tensors[0]. If" in made
+    assert "was trained: precision, data set TensorDataset (2).tensors[0]. If" in made
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_a_framework_was_told_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
     assert _told_anew(zygote, tmp_path, ranks, {}, text=LOOPED) == []
+
+
+@pytest.mark.parametrize("way", [0, 1])
+def test_new_processes_name_another_function_class_or_choice(
+    zygote: Zygote, tmp_path: Path, way: int
+) -> None:
+    said = _told_anew(zygote, tmp_path, 2, {"chosen.json": f'{{"way": {way}}}'}, text=CHOSEN)
+    if not way:
+        assert said == []
+        return
+    (line,) = said
+    named = line.partition("was trained: ")[2].partition(". If")[0]
+    assert {"loss_of", "criterion", "bent.func", "way", "norm"} <= {*named.split(", ")}
 
 
 def test_a_number_of_before_the_process_is_none_of_its_clock() -> None:
