@@ -190,51 +190,11 @@ def train():
 
 train()
 """
-CHOSEN = """
-import functools
-import json
-import time
-from pathlib import Path
-
-import torch
-from torch.nn import functional as F
-from holdfast import Session
-
-FOLDER = Path("FOLDER_HERE")
-session = Session(seed=1)
-
-def halved(out, wanted):
-    return F.mse_loss(out, wanted) / 2
-
-torch.manual_seed(1)
-model = torch.nn.Linear(2, 1)
-session.track(model=model, optimizer=(optimizer := torch.optim.SGD(model.parameters(), lr=0.1)))
-chosen = json.loads((FOLDER / "chosen.json").read_text())["way"]
-loss_of = (halved, F.l1_loss)[chosen]
-criterion = (torch.nn.MSELoss(), torch.nn.L1Loss())[chosen]
-bent = functools.partial((torch.relu, torch.tanh)[chosen])
-way = (torch.float32, torch.bfloat16)[chosen]
-norm = (torch.nn.BatchNorm1d, torch.nn.LayerNorm)[chosen]
-del chosen
-
-@session.elastic
-def train():
-    ddp = session.ddp(model)
-    for step in session.steps(20):
-        if step == 10 and not (FOLDER / "fell").exists():
-            time.sleep(1000)
-        optimizer.zero_grad()
-        out, wanted = bent(ddp(torch.ones(1, 2))), torch.ones(1, 1, dtype=way)
-        (loss_of(out, wanted) + criterion(out, wanted)).backward()
-        optimizer.step()
-
-train()
-"""
 BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20, "activation": "relu"}'
 INSIDE_BEFORE = '{"scale": 1.0, "clip": 2.0, "dropout": 0.1, "rate": 0.1, "steps": 20, "precision": "32"}'
 
 
-def _told_anew(
+def told_anew(
     zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str], *, then: int = 0, text: str = ANEW
 ) -> list[str]:
     """What ranks say when all of them are killed in step 10, files and variables of the environment (by NAME)
@@ -274,7 +234,7 @@ def test_new_processes_name_what_is_not_as_it_was_when_their_state_was_trained(
         "settings.json": '{"seed": 2, "rate": 0.2, "steps": 30, "activation": "tanh"}',
         "rows.txt": rows,
     }
-    made, options = _told_anew(zygote, tmp_path, ranks, changes)
+    made, options = told_anew(zygote, tmp_path, ranks, changes)
     assert "of step 10 was trained: " in made
     names = made.partition("was trained: ")[2].partition(". If")[0]
     settings = [f"settings['{each}']" for each in ("activation", "rate", "seed", "steps")]
@@ -286,7 +246,7 @@ def test_new_processes_name_what_is_not_as_it_was_when_their_state_was_trained(
 
 
 def test_new_processes_name_another_script(zygote: Zygote, tmp_path: Path) -> None:
-    (line,) = _told_anew(zygote, tmp_path, 2, {"script.py": ANEW + "# edited"})
+    (line,) = told_anew(zygote, tmp_path, 2, {"script.py": ANEW + "# edited"})
     assert "of step 10 was trained by another text or version of script.py than" in line
 
 
@@ -294,25 +254,25 @@ def test_new_processes_name_another_script(zygote: Zygote, tmp_path: Path) -> No
 def test_new_processes_that_find_all_as_it_was_say_nothing(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
-    assert _told_anew(zygote, tmp_path, ranks, {}) == []
+    assert told_anew(zygote, tmp_path, ranks, {}) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_new_processes_name_what_the_function_reads_itself(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
-    (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": INSIDE_BEFORE.replace("2.0", "3.0")})
+    (line,) = told_anew(zygote, tmp_path, ranks, {"inside.json": INSIDE_BEFORE.replace("2.0", "3.0")})
     assert "of step 10 was trained: inside['clip'] (in train). If" in line
 
 
 def test_new_processes_name_the_ways_by_which_numbers_are_computed(zygote: Zygote, tmp_path: Path) -> None:
     changes = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
-    (line,) = _told_anew(zygote, tmp_path, 2, changes)
+    (line,) = told_anew(zygote, tmp_path, 2, changes)
     assert "was trained: os.environ['CUBLAS_WORKSPACE_CONFIG'], os.environ['NCCL_ALGO']. If" in line
 
 
 def test_what_follows_from_the_number_of_ranks_is_not_named(zygote: Zygote, tmp_path: Path) -> None:
-    assert _told_anew(zygote, tmp_path, 3, {}, then=2) == []
+    assert told_anew(zygote, tmp_path, 3, {}, then=2) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -320,7 +280,7 @@ def test_options_of_what_the_function_tracks_itself_are_named(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
     changes = {"inside.json": '{"dropout": 0.5, "rate": 0.2, "steps": 30}'}
-    made, options = _told_anew(zygote, tmp_path, ranks, changes, text=INSIDE)
+    made, options = told_anew(zygote, tmp_path, ranks, changes, text=INSIDE)
     assert "of step 10 was trained: Dropout.p in model. If" in made
     names = options.partition("begun with: ")[2].partition(". Those")[0]
     rates = {f"optimizer.param_groups[0]['{each}']" for each in ("initial_lr", "lr")}
@@ -329,7 +289,7 @@ def test_options_of_what_the_function_tracks_itself_are_named(
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_the_function_tracks_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
-    assert _told_anew(zygote, tmp_path, ranks, {}, text=INSIDE) == []
+    assert told_anew(zygote, tmp_path, ranks, {}, text=INSIDE) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -337,27 +297,14 @@ def test_what_a_framework_was_told_in_the_function_and_its_data_are_named(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
     changes = {"inside.json": '{"clip": 3.0, "rate": 0.2, "precision": "bf16"}'}
-    options, made = _told_anew(zygote, tmp_path, ranks, changes, text=LOOPED)
+    options, made = told_anew(zygote, tmp_path, ranks, changes, text=LOOPED)
     assert "begun with: optimizer.param_groups[0]['lr']. Those" in options
     assert "was trained: precision, data set TensorDataset (2).tensors[0]. If" in made
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_a_framework_was_told_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
-    assert _told_anew(zygote, tmp_path, ranks, {}, text=LOOPED) == []
-
-
-@pytest.mark.parametrize("way", [0, 1])
-def test_new_processes_name_another_function_class_or_choice(
-    zygote: Zygote, tmp_path: Path, way: int
-) -> None:
-    said = _told_anew(zygote, tmp_path, 2, {"chosen.json": f'{{"way": {way}}}'}, text=CHOSEN)
-    if not way:
-        assert said == []
-        return
-    (line,) = said
-    named = line.partition("was trained: ")[2].partition(". If")[0]
-    assert {"loss_of", "criterion", "bent.func", "way", "norm"} <= {*named.split(", ")}
+    assert told_anew(zygote, tmp_path, ranks, {}, text=LOOPED) == []
 
 
 def test_a_number_of_before_the_process_is_none_of_its_clock() -> None:
