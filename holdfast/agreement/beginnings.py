@@ -29,6 +29,8 @@ import re
 import struct
 import time
 import zlib
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,6 +69,8 @@ _WAYS = (
     *("TORCHINDUCTOR_DETERMINISTIC", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 """Variables of the environment by which libraries choose ways with other roundings, or another order."""
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
+_CHOICES = (Enum, torch.dtype)
 _DIGITS_MAX = 5
 """More digits in a text are a date, or the name of a run."""
 _OTHER = (
@@ -116,8 +120,9 @@ class Beginnings:
         if self._own is None:
             self._own = {}
             try:
+                parts = self._tracked_parts()
                 for name, value in (*_of_process(), *self._values(), *self.settings()):
-                    self._add(_MADE, name, _digest(name, value))
+                    self._add(_MADE, name, None if id(value) in parts else _digest(name, value))
             except Exception as error:  # an object of the script or of a package has run code of its own
                 log.warning(_UNSEEN, type(error).__name__, error)
             self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
@@ -127,6 +132,11 @@ class Beginnings:
         if self._state.tracked.objects and not (self._noted or waited_for):
             self._noted = True
             self._note_tracked()
+
+    def _tracked_parts(self) -> set[int]:
+        """The parts of tracked modules, by id: their classes are noted together."""
+        modules = (each for each in self._state.tracked.objects.values() if isinstance(each, torch.nn.Module))
+        return {id(part) for each in modules for part in each.modules()}
 
     def _note_tracked(self) -> None:
         for name, thing in self._state.tracked.objects.items():
@@ -174,7 +184,10 @@ class Beginnings:
         inside = [(f"{name} (in {function})", name, value) for name, value in values]
         noted = {name for _, name in self._names.values()}
         inside += [(name, name, value) for name, value in self.settings() if name not in noted]
+        parts = self._tracked_parts()
         for full, name, value in inside:
+            if id(value) in parts:
+                continue
             self._add(_INSIDE, full, _digest(name, value), of=self._state.world_size)
         if self._state.world_size == 1:
             self._learn_made()
@@ -332,8 +345,18 @@ def _digest(name: str, value: Any) -> int | None:
         return _of_items(value)
     bits: Any = bits_of(value, ()) if issubclass(kind, torch.Tensor) or _is_numpys(kind) else None
     if bits is None:
-        return None
+        return None if _ITEM.search(name) else zlib.crc32(_which(value).encode())
     return zlib.crc32(repr(bits[1] if issubclass(kind, torch.Tensor) else bits).encode())
+
+
+def _which(value: Any) -> str:
+    """Which function, class or choice this is; of another object, of which class it is. No code of the
+    object's own is run."""
+    kind = type(value)
+    if issubclass(kind, _CHOICES):
+        return str(value)
+    named: Any = value if kind in _FUNCTIONS or issubclass(kind, type) else kind
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _of_items(value: Any) -> int:

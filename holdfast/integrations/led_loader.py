@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from holdfast.errors import SessionError
 from holdfast.integrations.own_loop import batches_of
-from holdfast.integrations.placed import own_data
+from holdfast.integrations.placed import called_values, own_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,6 +75,7 @@ def epochs(
     loop.dataset, batches = getattr(loader, "dataset", None), batches_of(loader)
     loop.data += own_data(loop.dataset, getattr(loader, "collate_fn", None))
     loop.told |= {"the number of epochs": total, "the number of batches in an epoch": batches}
+    loop.told |= dict(called_values("collate_fn", getattr(loader, "collate_fn", None)))
     return told(loop.epochs(total, batches), loader)
 
 

@@ -5,12 +5,13 @@ samples that bring their seeds: however often the training starts again, a batch
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler
 
-from holdfast.clean.looks.reach import reached
+from holdfast.clean.looks.reach import PLAIN, is_scripts, reached
 from holdfast.data.own_generators import OwnGenerators
 from holdfast.data.seeding import PreservedGenerators, drawn, seed_all
 from holdfast.errors import SessionError
@@ -143,13 +144,24 @@ def own_data(dataset: Any, collate: Any) -> list[Any]:
 
 def data_values(dataset: Any) -> Iterator[tuple[str, Any]]:
     """What a data set is made of, with names: what the script's own objects hold, tensors and positions of
-    torch's, how many samples there are."""
+    torch's, how many samples there are. Of several of one class, the second one's names have a (2)."""
+    of_class: Counter[str] = Counter()
     for each in _layers(dataset):
-        name, held = f"data set {type(each).__name__}", getattr(each, "__dict__", {})
+        of_class[kind := type(each).__name__] += 1
+        name = f"data set {kind}" + (f" ({of_class[kind]})" if of_class[kind] > 1 else "")
+        held = getattr(each, "__dict__", {})
         parts = {f"{name}.{key}": held[key] for key in ("tensors", "indices") if key in held}
         yield from reached((), (), parts if is_framework(type(each)) else {name: each})
         if hasattr(type(each), "__len__"):
             yield f"len({name})", len(each)
+
+
+def called_values(name: str, called: Any) -> Iterator[tuple[str, Any]]:
+    """Which function or object a framework is to call, with names, and the settings that it holds."""
+    yield from reached((), (), {name: called})
+    if not is_scripts(type(called).__module__):  # a collator of the framework's: its options are plain
+        own = getattr(called, "__dict__", {}).items()
+        yield from ((f"{name}.{key}", value) for key, value in own if type(value) in PLAIN)
 
 
 def _layers(*data: Any) -> list[Any]:
@@ -159,7 +171,7 @@ def _layers(*data: Any) -> list[Any]:
         each = pending.pop()
         if each is None or id(each) in found or type(each).__module__ == "builtins":
             continue
-        pending += [getattr(each, "dataset", None), *(getattr(each, "datasets", None) or ())]
+        pending += [*reversed(getattr(each, "datasets", None) or ()), getattr(each, "dataset", None)]
         found[id(each)] = each
     return list(found.values())
 

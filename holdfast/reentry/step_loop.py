@@ -45,7 +45,8 @@ class StepLoop:
         if state.times.on and state.times.gpu is None and state.device.type == "cuda":
             state.times.gpu = GpuTimes(PHASES)
         self._number = state.times.begin()
-        self._runtime.again.steps_begin(seeded=self._seed is not None, left=self.left(), tells=self._tells)
+        total = self.total if self.left() else None
+        self._runtime.again.steps_begin(total, seeded=self._seed is not None, tells=self._tells)
         if self._tells:
             self._runtime.forgotten.begin(joins=state.entry.first >= 0)
 

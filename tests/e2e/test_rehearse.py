@@ -47,8 +47,9 @@ def train():
             seen.mean = seen.mean.lerp(rows.mean(0), 0.1)
         loss = ddp(rows - seen.mean).square().mean() * scale
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        if KIND != "accumulates" or step % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
 
 train()
 """
@@ -74,6 +75,14 @@ def test_a_script_that_tracks_what_its_steps_need_comes_out_the_same(tmp_path: P
     assert all(row["in_step"] < result["step"] for row in result["kills"])
     assert len(result["incidents"]) == 3 and not result["differing"]
     assert "yes, byte for byte" in shown
+
+
+def test_a_kill_at_the_step_where_gradients_that_cross_steps_end(tmp_path: Path) -> None:
+    """The checkpoint of step 4 is that of step 6, where the kill is: training is held there for both."""
+    flags = ("--kill", "rank=1@step=6", "--kill", "rank=0@step=13", "--timeout-s", "150")
+    code, result, shown = rehearsed(tmp_path, "accumulates", *flags)
+    assert code == 0, shown
+    assert result["exact"] and result["step"] == 21 and len(result["kills"]) == 2
 
 
 def test_a_script_that_forgets_something_differs_by_name_and_is_told_what_to_do(tmp_path: Path) -> None:

@@ -64,10 +64,11 @@ def tensors(manifest: Manifest) -> int:
 
 
 def _plain(shard: ManifestShard) -> dict[str, Any]:
-    """The plain data of a shard, with numbers in the places of tensors."""
+    """The plain data of a shard, with numbers in the places of tensors; but for what the script has made
+    where its processes began (`began`): after a restart it also has what was made for later epochs."""
     if not shard.state:
         return {}
-    kept = {key: value for key, value in shard.state.items() if key != "objects"}
+    kept = {key: value for key, value in shard.state.items() if key not in ("objects", "began")}
     return kept | dict(typed.decode(shard.state["objects"], lambda number: f"tensor {number}"))
 
 

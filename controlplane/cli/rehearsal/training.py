@@ -101,10 +101,11 @@ class Rehearsal:
         raise AssertionError("the last hold is the step that is compared")
 
     async def _go_on(self, step: int) -> None:
-        """Let training go on, and wait until a rank has begun this step."""
+        """Let training go on, and wait until a rank has begun this step. Where gradients cross steps it may
+        be at a later hold already, and begins none."""
         released_ns = time.monotonic_ns()
         self._holds.release(step)
-        while True:
+        while not self._holds.holding(min(self.training.progress().values(), default=0)):
             pages = filter(None, map(self.training.page, self.training.seats.values()))
             if any(page.step_started_ns > released_ns for page in pages):
                 return

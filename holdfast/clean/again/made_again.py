@@ -25,7 +25,7 @@ import torch
 from holdfast.clean import loop_locals, restarting
 from holdfast.clean.again.registered import Registered
 from holdfast.clean.forgotten import shown
-from holdfast.clean.looks.bits import bits_of, changed, clocks, is_time, root_of
+from holdfast.clean.looks.bits import bits_of, changed, clocks, is_time, root_of, variable_of
 from holdfast.clean.looks.reach import PLAIN, reached
 from holdfast.clean.samples import VALUES, loose_part, own_part
 from holdfast.state import modes
@@ -98,7 +98,8 @@ class CalledAgain:
         self._times = 0  # that its steps have begun in this process
         self._loop = 0  # the number of the next loop over steps in this generation
         self._looked = 0  # the steps that were complete at the newest look
-        # By rank, world size and number of the loop: what there was where it began first.
+        # By rank, world size and where a loop ends (its number differs if a script leaves out epochs that
+        # are over): what there was where it began first.
         self._first: dict[tuple[int, int, int], dict[str, Hashable]] = {}
         self._lasting: dict[str, Hashable] | None = None
         self._clocks: list[float] = []  # where it was called last
@@ -134,10 +135,10 @@ class CalledAgain:
     def _looks(self) -> bool:
         return self._forgotten.things is None and not self._forgotten.over
 
-    def steps_begin(self, *, seeded: bool, left: bool, tells: bool) -> None:
-        """A loop over steps begins. `seeded`: each of them is. `left`: there are some; a function that is
-        called again comes through the loops that are over. `tells`: this rank tells of the script's
-        mistakes."""
+    def steps_begin(self, total: int | None, *, seeded: bool, tells: bool) -> None:
+        """A loop over steps begins, up to this one; None: there are none left. A function that is called
+        again comes through the loops that are over. `seeded`: each step is. `tells`: this rank tells of the
+        script's mistakes."""
         loop, self._loop = self._loop, self._loop + 1
         if loop == 0:
             self._registered.steps_begin()
@@ -146,7 +147,7 @@ class CalledAgain:
             with self._forgotten.guarded():
                 self._weights = _weights(self._state.tracked.modules)
                 self._tell_held(tells=tells)
-        if not left:
+        if total is None:
             return
         after, self._random_after = self._random_after, None
         drawn_inside = self._inside and self._state.seed is None
@@ -156,7 +157,7 @@ class CalledAgain:
             if self._times > 1:
                 self._forgotten.called_again(first=loop == 0)
             with self._forgotten.guarded():
-                self._look(loop, tells=tells)
+                self._look(loop, total, tells=tells)
         elif self._on_made is not None and not (
             self._forgotten.over or self._joins or self._times > 1 or loop
         ):
@@ -221,8 +222,8 @@ class CalledAgain:
         self._looked = done
         return True
 
-    def _look(self, loop: int, *, tells: bool) -> None:
-        at = (self._state.rank, self._state.world_size, loop)
+    def _look(self, loop: int, total: int, *, tells: bool) -> None:
+        at = (self._state.rank, self._state.world_size, total)
         if at in self._first and not self._compares:
             return
         own, kept = dict(self._own()), self._kept()
@@ -233,13 +234,26 @@ class CalledAgain:
         twice = [name for name in changed(before, after) if not is_time(after[name], self._clocks)]
         now = {name: bits for name, each in own.items() if (bits := _bits(each, kept)) is not None}
         if self._on_made is not None and self._times == 1 and loop == 0:
-            self._on_made(self._forgotten.entered_function.__name__, [(name, own[name]) for name in now])
+            again = self._made_by_loops()
+            places = {name: f", up to step {total}" if variable_of(name) in again else "" for name in now}
+            made = [(name + places[name], own[name]) for name in now]
+            self._on_made(self._forgotten.entered_function.__name__, made)
         if self._compares and at in self._first:
             self._tell(_OTHER, changed(self._first[at], now))
             self._tell(_TWICE, twice)
         self._first.setdefault(at, now)
         for old in list(self._first)[:-_KEPT]:
             del self._first[old]
+
+    def _made_by_loops(self) -> set[str]:
+        """The variables that are made for each of several loops over steps (a loop over epochs does): in
+        another epoch they are others."""
+        inside, found = False, set[str]()
+        for frame, values in self._forgotten.made():
+            given = loop_locals.given(frame.f_code, frame.f_lineno) or frozenset()
+            found |= values.keys() if inside else given
+            inside = inside or bool(given)
+        return found
 
     def _own(self) -> Iterator[tuple[str, Any]]:
         """What the running functions have made, and no longer what has lasted."""

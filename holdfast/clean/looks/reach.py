@@ -189,6 +189,8 @@ def _within(name: str, value: Any, *, foreign: bool) -> Iterator[tuple[str, Any]
         yield from _of_module(name, value)
     elif issubclass(kind, torch.Tensor):
         yield from ((f"{name}.hook", hook) for hook in (value._backward_hooks or {}).values())
+        own = ((key, item) for key, item in list(vars(value).items()) if key[0] != "_")
+        yield from ((f"{name}.{key}", item) for key, item in own)
     elif issubclass(kind, type):
         yield from _of_class(name, value)
     elif foreign or issubclass(kind, OPEN) or is_scripts(kind.__module__):

@@ -13,7 +13,7 @@ from holdfast.integrations.hf.callbacks import CallbackStates, is_kept
 from holdfast.integrations.hf.own_state import OwnState, TrainerSettings, called_by
 from holdfast.integrations.hf.tail import Tail
 from holdfast.integrations.own_attributes import OwnAttributes
-from holdfast.integrations.placed import data_values, own_data
+from holdfast.integrations.placed import called_values, data_values, own_data
 from holdfast.integrations.plain import gather
 
 if TYPE_CHECKING:
@@ -28,6 +28,14 @@ ONCE = frozenset(
     }
 )
 
+_CALLED = (
+    "data_collator",
+    "compute_loss_func",
+    "compute_metrics",
+    "preprocess_logits_for_metrics",
+    "model_init",
+)
+"""What a script gives Trainer to call."""
 _TINY = 1e-9
 """An epoch that is over is a whole number, but for rounding."""
 _LOOKS = frozenset({"on_log", "on_evaluate", "on_epoch_end"})
@@ -144,7 +152,10 @@ class OnceHandler(CallbackHandler):
 
     def _told(self) -> list[tuple[str, Any]]:
         """What the training may depend on: what the Trainer was told, and its data."""
-        return [*self.own.settings.told(), *data_values(self._trainer.train_dataset)]
+        called = (
+            each for name in _CALLED for each in called_values(name, getattr(self._trainer, name, None))
+        )
+        return [*self.own.settings.told(), *called, *data_values(self._trainer.train_dataset)]
 
     def _once(self, event: str, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
         if event == "on_train_begin":

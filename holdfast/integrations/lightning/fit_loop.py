@@ -29,7 +29,7 @@ from holdfast.integrations.lightning.progress import (
 )
 from holdfast.integrations.lightning.replacing import Replacing, drop_fetcher
 from holdfast.integrations.lightning.steps import FitSteps, watched_attributes
-from holdfast.integrations.placed import counting_samplers, data_values, order_of, own_data
+from holdfast.integrations.placed import called_values, counting_samplers, data_values, order_of, own_data
 
 if TYPE_CHECKING:
     from holdfast.session import Session
@@ -89,7 +89,8 @@ class ElasticFitLoop(Replacing, _FitLoop):
         """What the training may depend on: what the trainer was told; and its data, if it has loaders."""
         data = (value for each in self._loaders for value in data_values(each.dataset))
         size = [("the number of batches in an epoch", self.max_batches)] if self._loaders else []
-        return [*self._progress.told(), *size, *data]
+        called = (value for each in self._loaders for value in called_values("collate_fn", each.collate_fn))
+        return [*self._progress.told(), *size, *called, *data]
 
     def _things(self) -> list[Any]:
         """The script's objects that take part in the steps, and the seeded generators of its data."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,17 @@ def test_what_a_state_says_of_failures_is_not_compared() -> None:
     states = [{"log": {"state": {"lines": "[5]", OF_FAILURES: each}}} for each in ("[]", "[[5, 2]]")]
     one, other = (manifest("a" * 64, state) for state in states)
     assert differences.between(one, other, {}, {}) == []
+
+
+def test_what_the_script_had_made_before_is_not_compared() -> None:
+    """It is no state of the training: new processes warn of what they have otherwise."""
+    one = manifest("a" * 64, {"steps": 3})
+    (shard,) = one.shards
+    rows = [
+        dataclasses.replace(one, shards=(dataclasses.replace(shard, state=shard.state | {"began": began}),))
+        for began in ("1:abc", "1:abd")
+    ]
+    assert differences.between(rows[0], rows[1], {}, {}) == []
 
 
 def test_what_is_in_a_text_is_compared_by_itself() -> None:

@@ -159,7 +159,7 @@ import time
 from pathlib import Path
 
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import ConcatDataset, TensorDataset
 from holdfast import Session
 from holdfast.integrations.entry import LoopEntry
 
@@ -174,8 +174,9 @@ def train():
     loop, model = entry.loop, torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=inside["rate"])
     loop.told["precision"] = inside["precision"]
-    loop.dataset = TensorDataset(torch.full((8,), inside["clip"]))
-    del inside
+    halves = [TensorDataset(torch.full((4,), each)) for each in (1.0, inside["clip"])]
+    loop.dataset = ConcatDataset(halves)
+    del inside, halves
     loop.session.track(model=model, optimizer=optimizer, loop=loop.progress)
     ddp = session.ddp(model)
     for epoch in loop.epochs(2):
@@ -193,7 +194,7 @@ BEFORE = '{"seed": 1, "rate": 0.1, "steps": 20, "activation": "relu"}'
 INSIDE_BEFORE = '{"scale": 1.0, "clip": 2.0, "dropout": 0.1, "rate": 0.1, "steps": 20, "precision": "32"}'
 
 
-def _told_anew(
+def told_anew(
     zygote: Zygote, folder: Path, ranks: int, changes: dict[str, str], *, then: int = 0, text: str = ANEW
 ) -> list[str]:
     """What ranks say when all of them are killed in step 10, files and variables of the environment (by NAME)
@@ -203,6 +204,7 @@ def _told_anew(
     path = folder / "script.py"
     (folder / "settings.json").write_text(BEFORE)
     (folder / "inside.json").write_text(INSIDE_BEFORE)
+    (folder / "chosen.json").write_text('{"way": 0}')
     (folder / "rows.txt").write_text(" ".join(f"row-{each}" for each in range(100)))
     path.write_text(text.replace("FOLDER_HERE", str(folder)))
     with Node(zygote, path, ranks) as node:
@@ -232,7 +234,7 @@ def test_new_processes_name_what_is_not_as_it_was_when_their_state_was_trained(
         "settings.json": '{"seed": 2, "rate": 0.2, "steps": 30, "activation": "tanh"}',
         "rows.txt": rows,
     }
-    made, options = _told_anew(zygote, tmp_path, ranks, changes)
+    made, options = told_anew(zygote, tmp_path, ranks, changes)
     assert "of step 10 was trained: " in made
     names = made.partition("was trained: ")[2].partition(". If")[0]
     settings = [f"settings['{each}']" for each in ("activation", "rate", "seed", "steps")]
@@ -244,7 +246,7 @@ def test_new_processes_name_what_is_not_as_it_was_when_their_state_was_trained(
 
 
 def test_new_processes_name_another_script(zygote: Zygote, tmp_path: Path) -> None:
-    (line,) = _told_anew(zygote, tmp_path, 2, {"script.py": ANEW + "# edited"})
+    (line,) = told_anew(zygote, tmp_path, 2, {"script.py": ANEW + "# edited"})
     assert "of step 10 was trained by another text or version of script.py than" in line
 
 
@@ -252,25 +254,25 @@ def test_new_processes_name_another_script(zygote: Zygote, tmp_path: Path) -> No
 def test_new_processes_that_find_all_as_it_was_say_nothing(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
-    assert _told_anew(zygote, tmp_path, ranks, {}) == []
+    assert told_anew(zygote, tmp_path, ranks, {}) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_new_processes_name_what_the_function_reads_itself(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
-    (line,) = _told_anew(zygote, tmp_path, ranks, {"inside.json": INSIDE_BEFORE.replace("2.0", "3.0")})
+    (line,) = told_anew(zygote, tmp_path, ranks, {"inside.json": INSIDE_BEFORE.replace("2.0", "3.0")})
     assert "of step 10 was trained: inside['clip'] (in train). If" in line
 
 
 def test_new_processes_name_the_ways_by_which_numbers_are_computed(zygote: Zygote, tmp_path: Path) -> None:
     changes = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
-    (line,) = _told_anew(zygote, tmp_path, 2, changes)
+    (line,) = told_anew(zygote, tmp_path, 2, changes)
     assert "was trained: os.environ['CUBLAS_WORKSPACE_CONFIG'], os.environ['NCCL_ALGO']. If" in line
 
 
 def test_what_follows_from_the_number_of_ranks_is_not_named(zygote: Zygote, tmp_path: Path) -> None:
-    assert _told_anew(zygote, tmp_path, 3, {}, then=2) == []
+    assert told_anew(zygote, tmp_path, 3, {}, then=2) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -278,7 +280,7 @@ def test_options_of_what_the_function_tracks_itself_are_named(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
     changes = {"inside.json": '{"dropout": 0.5, "rate": 0.2, "steps": 30}'}
-    made, options = _told_anew(zygote, tmp_path, ranks, changes, text=INSIDE)
+    made, options = told_anew(zygote, tmp_path, ranks, changes, text=INSIDE)
     assert "of step 10 was trained: Dropout.p in model. If" in made
     names = options.partition("begun with: ")[2].partition(". Those")[0]
     rates = {f"optimizer.param_groups[0]['{each}']" for each in ("initial_lr", "lr")}
@@ -287,7 +289,7 @@ def test_options_of_what_the_function_tracks_itself_are_named(
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_the_function_tracks_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
-    assert _told_anew(zygote, tmp_path, ranks, {}, text=INSIDE) == []
+    assert told_anew(zygote, tmp_path, ranks, {}, text=INSIDE) == []
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -295,14 +297,14 @@ def test_what_a_framework_was_told_in_the_function_and_its_data_are_named(
     zygote: Zygote, tmp_path: Path, ranks: int
 ) -> None:
     changes = {"inside.json": '{"clip": 3.0, "rate": 0.2, "precision": "bf16"}'}
-    options, made = _told_anew(zygote, tmp_path, ranks, changes, text=LOOPED)
+    options, made = told_anew(zygote, tmp_path, ranks, changes, text=LOOPED)
     assert "begun with: optimizer.param_groups[0]['lr']. Those" in options
-    assert "was trained: precision, data set TensorDataset.tensors[0]. If" in made
+    assert "was trained: precision, data set TensorDataset (2).tensors[0]. If" in made
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_what_a_framework_was_told_as_before_is_not_named(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
-    assert _told_anew(zygote, tmp_path, ranks, {}, text=LOOPED) == []
+    assert told_anew(zygote, tmp_path, ranks, {}, text=LOOPED) == []
 
 
 def test_a_number_of_before_the_process_is_none_of_its_clock() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -61,3 +61,19 @@ def test_groups_and_states_of_a_tracked_optimizer_are_kept_by_whatever_name(
 
     assert told(caplog, step, 5, model=model, optimizer=optimizer) == ""
     assert "group['lr']" in told(caplog, step, 5, model=model)
+
+
+def test_what_a_script_keeps_in_an_attribute_of_a_parameter_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    weight: Any = model[0].weight
+    weight.mask, weight.decay = torch.ones(1, 2), 0.1
+
+    def step() -> None:
+        (model(torch.ones(1, 2)) * weight.mask.sum()).sum().backward()
+        weight.grad = None
+        weight.mask = weight.mask * 0.5
+
+    said = told(caplog, step, model=model)
+    assert "weight.mask." in said and "decay" not in said

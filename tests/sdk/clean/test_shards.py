@@ -78,7 +78,7 @@ def test_shards_that_a_function_makes_before_its_steps(
     def train() -> None:
         calls.called()
         start = [each.detach().clone() for each in model.parameters()]
-        calls.steps_begin(seeded=True, left=True, tells=True)
+        calls.steps_begin(10, seeded=True, tells=True)
         with torch.no_grad():
             for each in model.parameters():
                 each.add_(1)
@@ -130,7 +130,7 @@ def test_a_look_before_the_steps_that_fails_ends_no_training(caplog: pytest.LogC
     def train() -> None:
         calls.called()
         closed = {"thing": Closed()}
-        calls.steps_begin(seeded=True, left=True, tells=True)
+        calls.steps_begin(10, seeded=True, tells=True)
         assert closed
 
     looking.entered(train, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,13 @@ from torch.utils.data import (
 
 from holdfast.errors import SessionError
 from holdfast.integrations.own_attributes import OwnAttributes
-from holdfast.integrations.placed import counting_samplers, data_values, order_of, own_data
+from holdfast.integrations.placed import (
+    called_values,
+    counting_samplers,
+    data_values,
+    order_of,
+    own_data,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,6 +243,20 @@ def test_what_data_sets_are_made_of_has_names() -> None:
         **{"len(data set Sized)": 4, "len(data set TensorDataset)": len(ONES)},
     }
     assert list(data_values(None)) == list(data_values(iter([1]))) == []
+    of_one_class: Any = ConcatDataset([TensorDataset(ONES), TensorDataset(torch.zeros(4))])
+    found = dict(data_values(of_one_class))
+    assert found["data set TensorDataset.tensors[0]"] is ONES
+    assert (found["data set TensorDataset (2).tensors[0]"] == 0).all()
+
+
+def test_what_a_framework_calls_has_names_and_so_have_its_settings() -> None:
+    collate = Collate()
+    collate.length = 8  # type: ignore[attr-defined]
+    assert dict(called_values("collate", collate)) == {"collate": collate, "collate.length": 8}
+    assert dict(called_values("collate", partial(len))).keys() >= {"collate", "collate.func"}
+    found = dict(called_values("loss", torch.nn.CrossEntropyLoss(label_smoothing=0.1)))
+    assert found["loss.label_smoothing"] == 0.1
+    assert dict(called_values("collate", None)) == {"collate": None}
 
 
 def test_a_data_set_that_an_epoch_changes_is_named(caplog: pytest.LogCaptureFixture) -> None:

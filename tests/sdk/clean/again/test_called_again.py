@@ -37,6 +37,14 @@ def test_hooks_methods_and_random_numbers_come_to_the_same(zygote: Zygote, seed:
     assert struck == calm
 
 
+def test_what_another_epoch_begins_with_is_not_compared(zygote: Zygote) -> None:
+    """The function leaves out the epoch that is over: its first loop over steps is another one then."""
+    calm, _ = trained(zygote, "same", "0", [])
+    struck, said = trained(zygote, "same", "0", [{"rank": 0, "step": 8, "place": "start"}])
+    assert "before its steps" not in said
+    assert struck == calm
+
+
 def test_what_comes_out_differently_is_named(zygote: Zygote) -> None:
     calm, said = trained(zygote, "other", "0", [])
     (copied,) = [line for line in said.splitlines() if "makes copies of tracked weights" in line]

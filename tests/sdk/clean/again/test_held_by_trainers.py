@@ -33,7 +33,7 @@ def test_copies_are_named_that_the_training_makes(caplog: pytest.LogCaptureFixtu
         again.entered()
         again.called()
         callback.start = [each.detach().clone() for each in model.parameters()]  # on_train_begin
-        again.steps_begin(seeded=True, left=True, tells=True)
+        again.steps_begin(10, seeded=True, tells=True)
         callback.late = [each.detach().clone() for each in model.parameters()]  # the first loss
         with torch.no_grad():
             model.weight.add_(1)

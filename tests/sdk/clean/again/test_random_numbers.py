@@ -31,7 +31,7 @@ def draws(again: CalledAgain, before: Callable[[], object], *, seeded: bool = Fa
     """What the first step draws after the function did this before it."""
     again.called()
     before()
-    again.steps_begin(seeded=seeded, left=True, tells=False)
+    again.steps_begin(10, seeded=seeded, tells=False)
     return [float(torch.rand(()))]
 
 

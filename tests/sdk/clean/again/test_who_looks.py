@@ -37,7 +37,7 @@ class Trained:
             rate = self.config.batch / 64
             self._calls.called()
             self.config.batch //= 2
-            self._calls.steps_begin(seeded=True, left=True, tells=True)
+            self._calls.steps_begin(10, seeded=True, tells=True)
             for _ in range(steps):
                 step()
                 self.looks.step_ended()
