@@ -38,8 +38,8 @@ def connect(generation):
         try:
             link.connect(os.environ["HOLDFAST_GATE"])
             link.settimeout(0.1)
-            link.sendall(encode(dict(op="hello", version=1, pid=os.getpid(), store="127.0.0.1:5", held_step=-1,
-                member=member, phase="running" if generation else "starting", generation=generation, step=3)))
+            say(op="hello", version=1, member=member, pid=os.getpid(), store="127.0.0.1:5", held_step=-1,
+                phase="running" if generation else "starting", generation=generation, step=3)
             break
         except OSError:  # also of an agent that is being killed, and still lets itself be connected to
             time.sleep(0.02)
