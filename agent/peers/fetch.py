@@ -18,7 +18,7 @@ from agent.peers.vouching import Altered, SnapshotHasher
 from controlplane.core.records import effects, events
 from controlplane.wire import peer_pb2 as pb
 from holdfast.ipc import layout
-from holdfast.ipc.shm import ArenaError
+from holdfast.ipc.shm import ArenaError, touch
 from holdfast.ipc.skips import Skip
 
 if TYPE_CHECKING:
@@ -173,6 +173,7 @@ class Fetches:
         if isinstance(writer, Skip):
             arena.close()
             raise PeerError(f"{held} cannot be put into the arena of {order.member} now: {writer}")
+        touch(writer.memory[: held.room])  # else each page is mapped as its block comes: most of the copying
         return _Target(arena, writer)
 
 
