@@ -106,7 +106,7 @@ class Keyspace:
         return self.job(job) + "generation"
 
     def rdzv(self, job: str, generation: int) -> str:
-        """One generation, for its own number."""
+        """One generation, for its own number. Those before it are deleted when it is written."""
         return f"{self.job(job)}rdzv/{generation}"
 
     def checkpoints(self, job: str) -> str:

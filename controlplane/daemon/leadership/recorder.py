@@ -137,6 +137,7 @@ class StoreWriter:
         finally:
             self._metrics.etcd_request_seconds.labels("commit").observe(time.perf_counter() - begun)
         self._refusals.taken(puts)
+        self._records.taken(puts)
         for ticket in tickets:
             self._answer(ticket, "")
             self._post(Stored(ticket))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import time
@@ -48,10 +49,14 @@ GONE_STATES = frozenset({"lost", LEFT})
 """States of a node, as the last leader recorded them, in which the next leader does not wait for it."""
 
 
+PRUNED_MAX = 16
+"""Keys of older generations that one write deletes at most: it has to fit into one transaction of etcd."""
+
+
 @dataclass(slots=True)
 class RecordMapping:
     """Makes the writes of one leader term. It remembers the checkpoints, because `latest` names the
-    newest good one, and the numbers of the generations that have a key of their own."""
+    newest good one, and the generations that have a key of their own, so that older ones are deleted."""
 
     keys: Keyspace
     checkpoints: dict[str, dict[str, CheckpointRecord]] = field(default_factory=dict)
@@ -70,8 +75,20 @@ class RecordMapping:
             generation, packed = store.generation, pack(store.generation)
             puts[keys.generation(generation.job)] = packed
             puts[keys.rdzv(generation.job, generation.number)] = packed
-            self.formed.setdefault(generation.job, {})[generation.number] = None
+            known = self.formed.setdefault(generation.job, {})
+            known[generation.number] = None
+            older = (number for number in known if number < generation.number)
+            for number in itertools.islice(older, PRUNED_MAX):
+                puts[keys.rdzv(generation.job, number)] = None
         return puts
+
+    def taken(self, puts: Mapping[str, bytes | None]) -> None:
+        """Etcd has taken this write: forget the generations whose keys it has deleted. Not before: a deletion
+        that was refused is made again with the next generation, or with the job."""
+        deleted = {key: b"" for key, value in puts.items() if value is None}
+        for job, rows in _by_job(self.keys, deleted).items():
+            for number in _numbers(rows):
+                self.formed.get(job, {}).pop(number, None)
 
     def _no_job(self, store: ForgetJob) -> dict[str, bytes | None]:
         """Return the deletions of all that a job has, what no leader would miss first: when only some of

@@ -13,7 +13,7 @@ from controlplane.daemon.etcd.election import Election
 from controlplane.daemon.etcd.store import RecordStore
 from controlplane.daemon.leadership import accounts
 from controlplane.daemon.leadership.recorder import StoreWriter
-from controlplane.daemon.leadership.rows import RecordMapping
+from controlplane.daemon.leadership.rows import PRUNED_MAX, RecordMapping
 from controlplane.daemon.telemetry.metrics import Metrics
 from controlplane.daemon.telemetry.observer import Observer
 from tests.daemon.etcd_fixtures import first
@@ -62,6 +62,48 @@ def _numbered(effect: fx.Store, ticket: int) -> fx.Store:
     return dataclasses.replace(effect, ticket=ticket)
 
 
+async def test_only_the_newest_generation_keeps_a_key(etcd: Etcd, keys: Keyspace) -> None:
+    async with await first(Election(etcd, keys, b"me", ttl_s=60).campaign()) as leadership:
+        term, store = leadership.term, RecordStore(etcd, keys)
+        await written(store, RecordMapping(keys), term, writes("j", 40))
+        assert await generations(store) == [keys.rdzv("j", 40)]
+
+
+async def test_what_earlier_leaders_have_left_goes_with_the_next_generations(
+    etcd: Etcd, keys: Keyspace
+) -> None:
+    async with await first(Election(etcd, keys, b"me", ttl_s=60).campaign()) as leadership:
+        term, store, records = leadership.term, RecordStore(etcd, keys), RecordMapping(keys)
+        await written(store, RecordMapping(keys), term, writes("j", 1))
+        await left_behind(store, keys, term)
+        records.elected(term, {row.key: row.value for row in (await store.load()).rows})
+        made: list[fx.Store] = [
+            fx.StoreJob("j", JobState("j", JobPhase.STOPPED, ""), generation=generation("j", GENERATIONS + n))
+            for n in range(1, GENERATIONS // PRUNED_MAX + 2)
+        ]
+        await written(store, records, term, made)
+        assert await generations(store) == [keys.rdzv("j", GENERATIONS + len(made))]
+
+
+async def test_a_deletion_that_etcd_refused_is_made_again(keys: Keyspace) -> None:
+    records = RecordMapping(keys)
+    for effect in writes("j", 2):
+        records.puts(effect)  # what came of these writes is not known
+    assert {keys.rdzv("j", 1), keys.rdzv("j", 2)} <= records.puts(fx.ForgetJob("j", ("5-1",))).keys()
+
+
+async def left_behind(store: RecordStore, keys: Keyspace, term: int) -> None:
+    """Write the keys of generations that an earlier version has never deleted."""
+    numbers = range(1, GENERATIONS + 1)
+    for begin in range(0, GENERATIONS, 50):
+        await store.commit(term, {keys.rdzv("j", number): b"seats" for number in numbers[begin : begin + 50]})
+
+
+async def generations(store: RecordStore) -> list[str]:
+    """The keys of generations that etcd has."""
+    return [row.key for row in (await store.load()).rows if "/rdzv/" in row.key]
+
+
 async def test_a_next_leader_deletes_what_former_ones_have_written(etcd: Etcd, keys: Keyspace) -> None:
     async with await first(Election(etcd, keys, b"me", ttl_s=60).campaign()) as leadership:
         term, store = leadership.term, RecordStore(etcd, keys)
@@ -69,6 +111,7 @@ async def test_a_next_leader_deletes_what_former_ones_have_written(etcd: Etcd, k
         await store.commit(term, {keys.account("j"): b"{}", keys.findings("j"): b"{}"})
         others = {row.key for row in (await store.load()).rows if not row.key.startswith(keys.job("j"))}
 
+        await left_behind(store, keys, term)
         store, records = RecordStore(etcd, keys), RecordMapping(keys)
         rows = {row.key: row.value for row in (await store.load()).rows}
         assert sum("/rdzv/" in key for key in rows) == GENERATIONS + 1
