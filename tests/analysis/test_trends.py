@@ -102,17 +102,17 @@ def test_a_steady_rise_says_when_it_reaches_a_limit() -> None:
     noise = np.random.default_rng(5).normal(0.0, 0.3, size=60)
     for at in range(60):
         watch.observe(100.0 * at, 20.0 + max(0, at - 20) * 1.0 + float(noise[at]))
-    found = watch.reaches(100.0)
+    found = watch.reaches(100.0, 6000.0)
     assert found is not None and found.likely == pytest.approx(10_000.0, rel=0.03)
     assert found.earliest <= found.likely <= found.latest < math.inf
-    assert watch.reaches(5.0) is None and watch.change is not None and watch.change.per_s is not None
+    assert watch.reaches(5.0, 6000.0) is None and watch.change is not None and watch.change.per_s is not None
 
 
 def test_a_jump_that_stays_reaches_nothing() -> None:
     watch = MetricWatch(20)
     for at in range(60):
         watch.observe(float(at), 10.0 + 0.1 * (at % 3) + (5.0 if at >= 30 else 0.0))
-    assert watch.change is not None and watch.change.per_s is None and watch.reaches(100.0) is None
+    assert watch.change is not None and watch.change.per_s is None and watch.reaches(100.0, 60.0) is None
 
 
 def test_nothing_is_said_while_the_usual_is_learnt() -> None:

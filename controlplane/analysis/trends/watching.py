@@ -36,6 +36,10 @@ class MetricChange:
     level: float
     per_s: float | None
 
+    def since(self, now_s: float) -> str:
+        """For a sentence: until when it was as usual."""
+        return f"was usual until {(now_s - self.since_s) / 3600.0:.2g} hours ago"
+
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
@@ -107,12 +111,14 @@ class MetricWatch:
             self._rises, since_s, self._usual.level, level, None if pace is None else sign * pace
         )
 
-    def reaches(self, limit: float) -> Reached | None:
-        """When the metric reaches a limit if it goes on as it does; None: it does not move there steadily."""
+    def reaches(self, limit: float, now_s: float) -> Reached | None:
+        """When the metric reaches a limit if it goes on as it does; None: it does not move there steadily, or
+        should have been there by now: then the newest blocks do not say how it goes on."""
         change = self.change
         if change is None or change.per_s is None or change.per_s * (limit - change.level) <= 0:
             return None
-        return reached(*self._since_change(), limit)
+        found = reached(*self._since_change(), limit)
+        return found if found is not None and found.likely > now_s else None
 
     def _since_change(self) -> tuple[Floats, Floats]:
         """The newest blocks since the change began."""

@@ -40,6 +40,18 @@ def test_checkpoints_that_take_longer_and_longer_are_forecast() -> None:
     assert "takes as long as the 100 s between two checkpoints" in last.reason and last.recommendation
 
 
+def test_a_forecast_that_has_passed_is_not_told() -> None:
+    windows = with_checkpoints(lambda at: 20.0 + 0.1 * (at % 5) + 1.0 * max(0, at - 20), count=115)
+    newest = windows[6 * 96]  # the next checkpoints do not end
+    stuck = [replace(window, checkpoints=newest.checkpoints) for window in windows[6 * 96 :]]
+    last = next(
+        each
+        for each in reversed(watched([*windows[: 6 * 96], *stuck])[-1].findings)
+        if each.kind == "checkpoint_time_grows"
+    )
+    assert "interval_reached_at_s" not in dict(last.evidence) and " in -" not in last.reason
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_checkpoints_of_uneven_duration_are_no_finding(seed: int) -> None:
     chance = Random(seed)

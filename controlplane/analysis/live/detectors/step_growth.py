@@ -47,8 +47,7 @@ def data_wait_grows(s: LiveSituation) -> Iterator[Finding]:
     now_s, share, usual = s.job.ended_s, _share(change.level), _share(change.usual)
     more_s = (share - usual) * s.step_s
     reason = (
-        f"a typical rank waits for samples for {share:.1%} of a step, and {usual:.1%} was usual until "
-        f"{(now_s - change.since_s) / _HOUR_S:.2g} hours ago"
+        f"a typical rank waits for samples for {share:.1%} of a step, and {usual:.1%} {change.since(now_s)}"
     )
     evidence: tuple[tuple[str, float | str], ...] = (
         ("data_share_ratio", share),
@@ -56,8 +55,8 @@ def data_wait_grows(s: LiveSituation) -> Iterator[Finding]:
         ("since_s", change.since_s),
         ("grown_s", more_s),
     )
-    reached = waited.watch.reaches(1.0 / (1.0 - limit))
-    if reached is not None and reached.likely > now_s:
+    reached = waited.watch.reaches(1.0 / (1.0 - limit), now_s)
+    if reached is not None:
         hours = (reached.likely - now_s) / _HOUR_S
         reason += f"; at this rate it is a bottleneck ({limit:.0%}) in {hours:.2g} hours"
         evidence += (
@@ -99,9 +98,8 @@ def step_time_grows(s: LiveSituation) -> Iterator[Finding]:
         return
     phases = {name: grown[name] for name in PHASES if not math.isnan(grown[name])}
     phase = max(phases, key=lambda name: phases[name], default="other")
-    hours = (s.job.ended_s - change.since_s) / _HOUR_S
     reason = (
-        f"a step takes {change.level:.3g} s, and {change.usual:.3g} s was usual until {hours:.2g} hours ago; "
+        f"a step takes {change.level:.3g} s, and {change.usual:.3g} s {change.since(s.job.ended_s)}; "
         f"{phases.get(phase, 0.0):.3g} s of {more_s:.3g} s more are {phase} time"
     )
     evidence: tuple[tuple[str, float | str], ...] = (

@@ -23,10 +23,7 @@ def checkpoint_time_grows(s: LiveSituation) -> Iterator[Finding]:
     if change is None or not change.rises or change.level < policy.CHECKPOINT_RATIO * change.usual:
         return
     now_s = s.job.ended_s
-    reason = (
-        f"a checkpoint takes {change.level:.3g} s, and {change.usual:.3g} s was usual until "
-        f"{(now_s - change.since_s) / HOUR_S:.2g} hours ago"
-    )
+    reason = f"a checkpoint takes {change.level:.3g} s, and {change.usual:.3g} s {change.since(now_s)}"
     evidence: tuple[tuple[str, float | str], ...] = (
         ("checkpoint_s", change.level),
         ("usual_checkpoint_s", change.usual),
@@ -39,7 +36,7 @@ def checkpoint_time_grows(s: LiveSituation) -> Iterator[Finding]:
     if change.per_s is not None:
         reason += f"; it grows by {change.per_s * HOUR_S:.2g} s per hour"
         evidence += (("growth_s_per_hour", change.per_s * HOUR_S),)
-        if times.every_s > change.level and (reached := times.watch.reaches(times.every_s)):
+        if times.every_s > change.level and (reached := times.watch.reaches(times.every_s, now_s)):
             reason += (
                 f", and at this rate takes as long as the {times.every_s:.3g} s between two checkpoints in "
                 f"{(reached.likely - now_s) / HOUR_S:.2g} hours"
