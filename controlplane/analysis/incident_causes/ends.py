@@ -16,7 +16,7 @@ from controlplane.analysis.failure_logs.policy import TEXT_SHOWN
 from controlplane.analysis.failure_logs.scan import scan
 from controlplane.analysis.failure_logs.stamps import Stamp
 from controlplane.analysis.incident_causes import policy
-from controlplane.core.records.words import NO_STEP
+from controlplane.core.records.words import GIB, NO_STEP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 ORDERED = "Holdfast ended it"
 KERNEL_LOG = "the kernel's log"
 FLIGHT_RECORDS = "the flight records"
-_GIB = 1 << 30
 
 
 def history(end: RankEnded, earlier: Sequence[RankAttempt] = ()) -> RankHistory:
@@ -118,7 +117,7 @@ def _of_end(end: RankEnded) -> LoggedFailure:
 
 
 def _counted(end: RankEnded) -> str:
-    limit = f"the limit is {end.memory_limit_bytes / _GIB:.3g} GiB" if end.memory_limit_bytes else (
+    limit = f"the limit is {end.memory_limit_bytes / GIB:.3g} GiB" if end.memory_limit_bytes else (
         "it has no limit of its own: the machine's memory was used up"
     )  # fmt: skip
     return f"the kernel killed {end.oom_kills} processes of {end.cgroup} for want of memory; {limit}"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from controlplane.analysis.proposals import policy
 from controlplane.analysis.proposals.measured import NotMeasured, number, section
 from controlplane.analysis.proposals.proposal import Proposal, Withheld, unmeasured
+from controlplane.core.records.words import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETTING = "micro-batch"
 SMALL = "small_kernels"
-GIB = 2.0**30
 
 
 def micro_batches(report: Mapping[str, Any], steps_ratio: float) -> Iterator[Proposal | Withheld]:

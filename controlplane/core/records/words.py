@@ -166,7 +166,11 @@ ON_CORRUPT_STATE = ("", "act")
 """The values that JobSpec.on_corrupt_state may have; "" stands for `report`."""
 
 
+GIB = 2.0**30
+"""Bytes are told in GiB."""
+
 NAMED_MAX = 8
+"""Names, or ranks, that a sentence holds at most."""
 
 
 def some_of(names: Collection[object]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from controlplane.core.failures import arrivals, hangs, network
 from controlplane.core.records import effects as fx
 from controlplane.core.records.notes import NoteKind
+from controlplane.core.records.words import GIB, NAMED_MAX
 from controlplane.core.state.inquiries import BarrierInquiry
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from controlplane.core.state.cluster_state import ClusterState
     from controlplane.core.state.job import Job
     from controlplane.core.state.member import Member
-
-NAMED_MAX = 8
-"""Members that a note names; the others are counted."""
-_GIB = float(1 << 30)
 
 
 def ask(state: ClusterState, job: Job, late: list[Member]) -> None:
@@ -97,8 +94,8 @@ def _resources(job: Job, node: str) -> str:
     if left is None:
         return ""
     known = [
-        f"{left.memory_free_bytes / _GIB:.3g} GiB of memory free" if left.memory_free_bytes else "",
-        f"{left.disk_free_bytes / _GIB:.3g} GiB of disk free at {left.disk}" if left.disk else "",
+        f"{left.memory_free_bytes / GIB:.3g} GiB of memory free" if left.memory_free_bytes else "",
+        f"{left.disk_free_bytes / GIB:.3g} GiB of disk free at {left.disk}" if left.disk else "",
         f"tasks that wait for a CPU {left.cpu_waiting:.0%} of the time" if left.cpu_waiting >= 0 else "",
     ]
     return f"its node has {', '.join(each for each in known if each)}" if any(known) else ""

@@ -14,6 +14,7 @@ from controlplane.analysis.live.detectors.stages import silent_stages
 from controlplane.analysis.live.history import low_median
 from controlplane.analysis.live.places import rank_suspect
 from controlplane.analysis.live.readings import PHASES
+from controlplane.core.records.words import GIB
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from controlplane.analysis.live.resources.memory import TypicalRow
     from controlplane.analysis.live.situation import LiveSituation
-
-GIB = 2.0**30
 
 
 def communication(s: LiveSituation) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controlplane.analysis.live import policy
 from controlplane.analysis.trends.slopes import steady_growth
+from controlplane.core.records.words import GIB
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.resources.disk_space import DiskHistory
     from controlplane.analysis.live.situation import LiveSituation
     from controlplane.analysis.robust import Floats
-
-GIB = 2.0**30
 
 
 class _Filling(NamedTuple):

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from controlplane.analysis.live.places import rank_suspect
+from controlplane.core.records.words import GIB
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controlplane.analysis.live.situation import LiveSituation
-
-_GIB = 2.0**30
 
 
 def memory_fragmented(s: LiveSituation) -> Iterator[Finding]:
@@ -44,8 +43,8 @@ def memory_fragmented(s: LiveSituation) -> Iterator[Finding]:
         "memory_fragmented",
         Level.DEGRADED,
         who.text if alone else "",
-        f"{names} allocator holds {held[worst] / _GIB:.3g} GiB of the device's {limit[worst] / _GIB:.3g} "
-        f"GiB, and tensors never used more than {peak[worst] / _GIB:.3g} GiB at once: {unused[worst]:.0%} of "
+        f"{names} allocator holds {held[worst] / GIB:.3g} GiB of the device's {limit[worst] / GIB:.3g} "
+        f"GiB, and tensors never used more than {peak[worst] / GIB:.3g} GiB at once: {unused[worst]:.0%} of "
         f"it is in pieces that do not fit, and {full[worst]:.0%} of the device is taken",
         place=who.place if alone else (),
         evidence=(
@@ -58,7 +57,7 @@ def memory_fragmented(s: LiveSituation) -> Iterator[Finding]:
         recommendations=(
             Recommendation(
                 "Start the ranks with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: about "
-                f"{(held[worst] - peak[worst]) / _GIB:.2g} GiB would be free again.",
+                f"{(held[worst] - peak[worst]) / GIB:.2g} GiB would be free again.",
                 None,
                 Effort.LOW,
             ),

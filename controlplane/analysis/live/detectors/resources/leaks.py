@@ -15,6 +15,7 @@ import numpy as np
 from controlplane.analysis.live import policy
 from controlplane.analysis.live.places import rank_suspect
 from controlplane.analysis.trends.slopes import steady_growth
+from controlplane.core.records.words import GIB
 from controlplane.core.state.findings import Effort, Finding, Level, Recommendation
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from controlplane.analysis.live.situation import LiveSituation
     from controlplane.analysis.robust import Floats
-
-GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True)
