@@ -17,9 +17,17 @@ def brief(text: str, most: int = REASON_MAX) -> str:
     first, _, more = text.strip().partition("\n")
     first = first.rstrip()
     if len(first) > most:
-        half = (most - 5) // 2
-        return f"{first[:half].rstrip()} ... {first[-half:].lstrip()}"
+        return without_middle(first, most, " ... ")
     return f"{first} ..." if more else first
+
+
+def without_middle(text: str, most: int, gap: str = "...") -> str:
+    """The text in so many characters at most: where it is longer, with a gap in place of its middle."""
+    if len(text) <= most:
+        return text
+    head = (most - len(gap)) // 2
+    tail = most - len(gap) - head
+    return f"{text[:head].rstrip()}{gap}{text[-tail:].lstrip()}"
 
 
 _NOTE = frozenset(("kind", "subject", "reason"))

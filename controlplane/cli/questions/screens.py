@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from controlplane.cli.questions.colours import show
+from controlplane.reporting.lines import without_middle
 from holdfast.neutral import neutral, raw
 
 if TYPE_CHECKING:
@@ -82,15 +83,7 @@ def _narrowed(rows: list[str], columns: int) -> list[str]:
         width = max(end - begin - excess, NAME_LEAST)
         if width < end - begin:
             rows = rows[:top] + [
-                f"{row[:begin]}{_middle_out(row[begin:end], width)}{row[end:]}" for row in rows[top:]
+                f"{row[:begin]}{without_middle(row[begin:end].rstrip(), width):{width}}{row[end:]}"
+                for row in rows[top:]
             ]
     return rows
-
-
-def _middle_out(cell: str, width: int) -> str:
-    """A cell in so many characters: without its middle, where it is longer."""
-    text = cell.rstrip()
-    if len(text) > width:
-        head = (width - 3) // 2
-        text = f"{text[:head]}...{text[len(text) - (width - 3 - head) :]}"
-    return text.ljust(width)
