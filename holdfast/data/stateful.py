@@ -13,7 +13,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader, default_collate
 
 from holdfast import coordinates
@@ -25,7 +24,7 @@ from holdfast.data.left_out import Buffers, LeftOut
 from holdfast.data.seeding import PreservedGenerators, seed_all
 from holdfast.data.taking import Taking
 from holdfast.errors import SessionError
-from holdfast.groups.groups import carrier, gather_numbers
+from holdfast.groups.groups import carrier, gather_bytes, gather_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -191,7 +190,7 @@ class StateLoader(Taking):
         rows = gather_numbers([int(drawn), len(state)], device, world)
         if not all(row[0] for row in rows):
             return None
-        states = [state] if world == 1 else _gather(state, [row[1] for row in rows], device)
+        states = gather_bytes(state, device, world, [row[1] for row in rows])
         found: dict[int, bytes] = {}
         at = rank_state.layout
         for rank, given in enumerate(states):
@@ -231,16 +230,6 @@ def _take(items: Iterator[Any], count: int) -> list[Any]:
         except StopIteration:
             break
     return found
-
-
-def _gather(state: bytes, sizes: list[int], device: torch.device) -> list[bytes]:
-    """Every rank's bytes, by rank."""
-    most = max(*sizes, 1)
-    own = torch.frombuffer(bytearray(state.ljust(most, b"\0")), dtype=torch.uint8).to(device)
-    every = torch.empty(len(sizes) * most, dtype=torch.uint8, device=device)
-    dist.all_gather(list(torch.split(every, most)), own)
-    whole = bytes(every.cpu().numpy().tobytes())
-    return [whole[rank * most : rank * most + size] for rank, size in enumerate(sizes)]
 
 
 def encode(state: Any) -> bytes:

@@ -331,3 +331,19 @@ def gather_numbers(numbers: list[int], device: torch.device, world_size: int) ->
     dist.all_gather(list(torch.split(every, len(numbers))), own)
     rows: Any = every.view(world_size, len(numbers)).tolist()
     return [[int(value) for value in row] for row in rows]
+
+
+def gather_bytes(
+    own: bytes, device: torch.device, world_size: int, sizes: list[int] | None = None
+) -> list[bytes]:
+    """Every rank's bytes, by rank. All ranks call it. `sizes`: how many each has, if all know that already.
+
+    All ranks send as many as the largest: of the others the rest is cut off again."""
+    if world_size == 1:
+        return [own]
+    sizes = sizes or [size for (size,) in gather_numbers([len(own)], device, world_size)]
+    most = max(*sizes, 1)
+    row = torch.frombuffer(bytearray(own.ljust(most, b"\0")), dtype=torch.uint8).to(device)
+    every = torch.empty(world_size, most, dtype=torch.uint8, device=device)
+    dist.all_gather(list(every.unbind()), row)
+    return [each[:size].numpy().tobytes() for each, size in zip(every.cpu().unbind(), sizes, strict=True)]

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from holdfast.errors import RestoreError
+from holdfast.groups.groups import gather_bytes
 from holdfast.ipc import layout
 from holdfast.state.tracked import dtype_of
 
@@ -61,35 +62,19 @@ def _wait(pending: dist.Work | None) -> None:
 
 def exchange(own: Any, device: torch.device) -> list[Any]:
     """Every rank's JSON data, by rank. All ranks call it together."""
-    data, size = _packed(own, device)
-    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, size)
-    counts = [int(count) for count in sizes]
-    padded = torch.zeros(max(counts), dtype=torch.uint8, device=device)
-    padded[: data.numel()] = data
-    every = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(every, padded)
-    return [_unpacked(part[:count]) for part, count in zip(every, counts, strict=True)]
+    rows = gather_bytes(json.dumps(own).encode(), device, dist.get_world_size())
+    return [json.loads(row) for row in rows]
 
 
 def tell(own: Any, source: int, rank: int, device: torch.device) -> Any:
     """The JSON data of rank `source`, given to all. All ranks, of which `rank` is this one, call it."""
-    data, size = _packed(own, device)
+    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
+    size = torch.tensor([data.numel()], device=device)
     dist.broadcast(size, source)
     if rank != source:
         data = torch.zeros(int(size), dtype=torch.uint8, device=device)
     dist.broadcast(data, source)
-    return _unpacked(data)
-
-
-def _packed(own: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """JSON data as bytes, and how many they are."""
-    data = torch.frombuffer(bytearray(json.dumps(own).encode()), dtype=torch.uint8).to(device)
-    return data, torch.tensor([data.numel()], device=device)
-
-
-def _unpacked(data: torch.Tensor) -> Any:
-    return json.loads(bytes(data.cpu().tolist()))
+    return json.loads(data.cpu().numpy().tobytes())
 
 
 def give(route: Route, tensors: Sequence[torch.Tensor], header: bytes) -> None:
