@@ -26,7 +26,7 @@ from holdfast.integrations import unkept
 from holdfast.integrations.own_attributes import OwnAttributes
 from holdfast.integrations.placed import data_values, seed_evaluation
 from holdfast.integrations.plain import gather
-from holdfast.integrations.trainer_log import TrainerLog
+from holdfast.integrations.runs.trainer_log import TrainerLog
 from holdfast.telemetry.training_end import OPEN_FROM
 
 if TYPE_CHECKING:

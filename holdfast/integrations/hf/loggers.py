@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from transformers.integrations import integration_utils as reporting
 
 from holdfast.integrations.hf import refusals
-from holdfast.integrations.trainer_log import TrainerLog
+from holdfast.integrations.runs.trainer_log import TrainerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers.utilities import _log_hyperparams
 
 from holdfast.integrations import plain
 from holdfast.integrations.lightning import loggers
-from holdfast.integrations.trainer_log import TrainerLog
+from holdfast.integrations.runs.trainer_log import TrainerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

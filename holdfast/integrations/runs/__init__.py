@@ -1,6 +1,7 @@
 """Runs of loggers, which any process may open to go on with them, and which take no entry twice.
 
 - tensorboard, csv_file, mlflow, wandb: one kind each
+- trainer_log: all runs of a trainer
 
 Whatever is in a run when it is opened stays: where a job goes back and computes other numbers
 (`--nan-skip-window`), the old points of those steps stay."""

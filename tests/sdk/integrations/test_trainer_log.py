@@ -12,7 +12,7 @@ from holdfast import Session
 from holdfast.errors import SessionError
 from holdfast.integrations.runs import STEP, Found, LoggerRun, local
 from holdfast.integrations.runs.csv_file import CsvRun
-from holdfast.integrations.trainer_log import TrainerLog
+from holdfast.integrations.runs.trainer_log import TrainerLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
