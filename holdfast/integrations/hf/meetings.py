@@ -16,7 +16,7 @@ import transformers
 from accelerate.state import PartialState
 
 from holdfast.errors import SessionError
-from holdfast.integrations import accelerate_state, plain
+from holdfast.integrations import accelerate_state, plain, saving
 from holdfast.integrations.hf import outcome, refusals
 
 if TYPE_CHECKING:
@@ -55,19 +55,12 @@ def wait_elastically(session: Session) -> None:
 
 
 def save_once(session: Session, model: Any) -> None:
-    """Have `save_pretrained` of models of this kind do nothing in a process that joins the job later: the
-    others have saved, and its own model is not what they had."""
+    """Have `save_pretrained` of models of this kind save nothing in a process that joins the job late."""
     kind: Any = next((each for each in type(model).__mro__ if "save_pretrained" in vars(each)), None)
     if kind is None or kind in _saved:
         return
     _saved.append(kind)
-    save = kind.save_pretrained
-
-    @functools.wraps(save)
-    def save_pretrained(*given: Any, **named: Any) -> Any:
-        return None if session.catching_up else save(*given, **named)
-
-    kind.save_pretrained = save_pretrained
+    kind.save_pretrained = saving.unless_late(session, kind.save_pretrained)
 
 
 def gather_elastically(session: Session, accelerator: Any) -> None:

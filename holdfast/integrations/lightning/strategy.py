@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from lightning_utilities.core.rank_zero import rank_zero_only as utils_rank_zero_only
 
-from holdfast.integrations import versions
+from holdfast.integrations import saving, versions
 from holdfast.integrations.lightning import refusals
 from holdfast.integrations.lightning.environment import HoldfastEnvironment
 from holdfast.integrations.lightning.evaluation import ElasticEvaluationLoop, ElasticPredictionLoop
@@ -86,7 +85,8 @@ class HoldfastStrategy(DDPStrategy):
 
     def setup(self, trainer: Any) -> None:
         """Set the trainer up, but for the process group and the wrapper: those come with each generation."""
-        self._guard_saving(trainer)
+        if "save_checkpoint" not in vars(trainer):
+            trainer.save_checkpoint = saving.unless_late(self.session, trainer.save_checkpoint)
         if trainer.state.fn != TrainerFn.FITTING:
             self._set_evaluation_up(trainer)
             return
@@ -105,20 +105,6 @@ class HoldfastStrategy(DDPStrategy):
         refusals.check_optimizers(self.optimizers)
         if not isinstance(trainer.fit_loop, ElasticFitLoop):
             trainer.fit_loop = ElasticFitLoop.instead_of(trainer.fit_loop)
-
-    def _guard_saving(self, trainer: Any) -> None:
-        """Have `trainer.save_checkpoint` do nothing in a process that joins the job later: the others have
-        saved, and its own module is not what they had."""
-        if "save_checkpoint" in vars(trainer):
-            return
-        save = trainer.save_checkpoint
-
-        @functools.wraps(save)
-        def guarded(*given: Any, **named: Any) -> None:
-            if not self.session.catching_up:
-                save(*given, **named)
-
-        trainer.save_checkpoint = guarded
 
     def _set_evaluation_up(self, trainer: Any) -> None:
         name = f"{trainer.state.fn.value}_loop"
