@@ -47,6 +47,15 @@ class LoggerRun(ABC):
         """Open it in the thread of the writer, to go on with it. Steps are the numbers of entries."""
 
 
+class BegunRun(LoggerRun):
+    """A run that the framework begins: `begin()` does, and returns what a process needs to find the run, and
+    what else `tell` takes."""
+
+    def __init__(self, begin: Callable[[], Found], **names: Any) -> None:
+        super().__init__(**names)
+        self._begin = begin
+
+
 def local(folder: str, name: str) -> Path:
     """A logger's folder as an absolute path. Raises SessionError for one of a remote storage."""
     if "://" in folder:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast.integrations.runs import STEP, LoggerRun, local
+from holdfast.integrations.runs import STEP, BegunRun, local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from holdfast.integrations.runs import Found, Rename
 
 
-class CsvRun(LoggerRun):
-    """`place()`: the `folder` of the file, and what else `tell` takes."""
+class CsvRun(BegunRun):
+    """`begin()` gives the `folder` of the file."""
 
     name = "CSVLogger"
 
-    def __init__(self, place: Callable[[], Found], **names: Any) -> None:
-        super().__init__(**names)
-        self._place = place
-
     def make(self) -> Found:
         """Make the folder. As with Lightning alone, the lines of another job go."""
-        made = self._place()
+        made = self._begin()
         folder = local(str(made["folder"]), self.name)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "metrics.csv").write_text("")

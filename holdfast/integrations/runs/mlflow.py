@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from holdfast.integrations.runs import ENTRY, STEP, LoggerRun
+from holdfast.integrations.runs import ENTRY, STEP, BegunRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
     from holdfast.integrations.runs import Found, Rename
 
 
-class MlflowRun(LoggerRun):
-    """`create()`: makes the run, and returns the server's address (`uri`) and the run's id (`run_id`)."""
+class MlflowRun(BegunRun):
+    """`begin()` makes the run, and gives the server's address (`uri`) and the run's id (`run_id`)."""
 
     name = "MLflow"
 
-    def __init__(self, create: Callable[[], Found], **names: Any) -> None:
-        super().__init__(**names)
-        self._create = create
-
     def make(self) -> Found:
         """Make the run."""
-        made = self._create()
+        made = self._begin()
         return {**made, "first": _Writer(str(made["uri"]), str(made["run_id"]), dict).newest + 1}
 
     def open(self, found: Found) -> _Writer:

@@ -9,28 +9,24 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from torch.utils.tensorboard import SummaryWriter
 
-from holdfast.integrations.runs import STEP, LoggerRun, local
+from holdfast.integrations.runs import STEP, BegunRun, local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from holdfast.integrations.runs import Found, Rename
 
 _MARK = "holdfast entry "
 
 
-class TensorBoardRun(LoggerRun):
-    """`place()`: writes what belongs to a run into its `folder`; returns it, and what else `tell` takes."""
+class TensorBoardRun(BegunRun):
+    """`begin()` writes what belongs to a run into its `folder`, and gives that."""
 
     name = "TensorBoard"
 
-    def __init__(self, place: Callable[[], Found], **names: Any) -> None:
-        super().__init__(**names)
-        self._place = place
-
     def make(self) -> Found:
         """Make the folder."""
-        made = self._place()
+        made = self._begin()
         folder = local(str(made["folder"]), self.name)
         folder.mkdir(parents=True, exist_ok=True)
         newest = _Taken(str(folder)).newest
