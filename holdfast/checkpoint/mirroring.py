@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 WORKERS = 4
 """Files in flight; each is in memory once."""
-ALL_BYTES = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,14 @@ class Copied:
 def mirror(
     source: Store,
     target: Store,
-    wanted: Iterable[tuple[str, int]],
+    wanted: Iterable[tuple[str, int | None]],
     *,
     check: Callable[[str, bytes], object],
     last: Sequence[tuple[str, bytes]] = (),
     stop: threading.Event | None = None,
 ) -> Copied:
-    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size. `ALL_BYTES`
-    stands for as many as `source` has.
+    """Copy each of `wanted`, (name, stored bytes), that `target` lacks or has in another size. None
+    stands for as many bytes as `source` has.
 
     Makes them durable, then creates the files of `last`, (name, content), in their order. If it is repeated,
     it continues where it stopped. Blocks; setting `stop` ends it at the next file, with a CheckpointError.
@@ -54,7 +53,7 @@ def mirror(
     file of `last` exists with other content, that is a StorageError: an id is never overwritten."""
     stopping = stop or threading.Event()
 
-    def one(name: str, nbytes: int) -> int:
+    def one(name: str, nbytes: int | None) -> int | None:
         if stopping.is_set():
             raise CheckpointError(f"stopped on request while {target.url} was brought up to date")
         return _copy(source, target, name, nbytes, check)
@@ -63,7 +62,7 @@ def mirror(
     target.flush()
     for name, content in last:
         _finish(target, name, content)
-    copied = [size for size in sizes if size >= 0]
+    copied = [size for size in sizes if size is not None]
     return Copied(len(copied), sum(copied), len(sizes) - len(copied))
 
 
@@ -78,7 +77,7 @@ def mirror_manifest(
     """Copy a checkpoint: its chunks and bundles, each verified, then `last`, the manifest's name and content.
 
     A bundle may hold chunks of other checkpoints too."""
-    sizes = {manifest.file(chunk): ALL_BYTES if chunk.bundle else chunk.stored for chunk in manifest.chunks}
+    sizes = {manifest.file(chunk): None if chunk.bundle else chunk.stored for chunk in manifest.chunks}
     return mirror(source, target, sizes.items(), check=_checker(manifest), last=[last], stop=stop)
 
 
@@ -135,11 +134,13 @@ def _check_bundle(manifest: Manifest, digest: str, stored: bytes) -> None:
         raise CheckpointCorrupt(manifest.id, f"bundle {digest}", problem)
 
 
-def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) -> list[int]:
+def _each(
+    work: Callable[[str, int | None], int | None], wanted: Iterable[tuple[str, int | None]]
+) -> list[int | None]:
     """All results, with only a few calls running at any time. The first failure stops the rest."""
-    sizes: list[int] = []
+    sizes: list[int | None] = []
     with ThreadPoolExecutor(WORKERS, "mirror") as pool:
-        running: deque[Future[int]] = deque()
+        running: deque[Future[int | None]] = deque()
         try:
             for name, nbytes in wanted:
                 running.append(pool.submit(work, name, nbytes))
@@ -152,12 +153,14 @@ def _each(work: Callable[[str, int], int], wanted: Iterable[tuple[str, int]]) ->
     return sizes
 
 
-def _copy(source: Store, target: Store, name: str, nbytes: int, check: Callable[[str, bytes], object]) -> int:
-    """The bytes copied; -1 if the target has the file already."""
-    if nbytes == ALL_BYTES:
+def _copy(
+    source: Store, target: Store, name: str, nbytes: int | None, check: Callable[[str, bytes], object]
+) -> int | None:
+    """The bytes copied; None: the target has the file already."""
+    if nbytes is None:
         nbytes = min(source.size(name) or 0, chunks.BUNDLE_BYTES_MAX)
     if target.size(name) == nbytes:
-        return -1
+        return None
     try:
         content = source.read(name, nbytes + 1)
     except FileNotFoundError:
