@@ -28,3 +28,12 @@ class Interrupted(BaseException):
 
 class CollectiveFailed(Interrupted):
     """This rank found its process group broken before its agent reported it."""
+
+
+def raised(error: BaseException) -> str:
+    """What was raised, and by which line of which module, for one line of a log or a report."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    place = "" if at is None else f" (line {at.tb_lineno} of {at.tb_frame.f_globals.get('__name__')})"
+    return f"{type(error).__name__}: {error}{place}"

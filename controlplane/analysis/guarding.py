@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from holdfast.errors import raised
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -21,7 +23,7 @@ class FailedPart:
 
 def failed_part(name: str, error: Exception) -> FailedPart:
     """A part that raised this error."""
-    return FailedPart(name, f"{type(error).__name__}: {error}")
+    return FailedPart(name, raised(error))
 
 
 class PartGuard:

@@ -21,6 +21,7 @@ from controlplane.core.remedies import REMEDIES
 from controlplane.core.state.cluster_state import LEFT
 from controlplane.core.state.findings import Finding, Level, Recommendation
 from controlplane.core.state.job import ENDED
+from holdfast.errors import raised
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -94,7 +95,7 @@ def _advised(finding: Finding) -> Finding:
 
 
 def _failed_rule(name: str, error: Exception) -> Finding:
-    reason = f"the rule raised {type(error).__name__}: {error}; what it looks for is not known"
+    reason = f"the rule raised {raised(error)}; what it looks for is not known"
     return Finding("health_rule_failed", Level.DEGRADED, name, reason)
 
 

@@ -39,6 +39,7 @@ import torch.distributed as dist
 from holdfast import pids
 from holdfast.clean.forgotten import shown
 from holdfast.clean.looks.bits import are_plain, bits_of, of_torch
+from holdfast.clean.looks.guarded import guarded_look
 from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
@@ -90,7 +91,7 @@ _OVERRIDDEN = (
     "%s%s. Those of the state count. To go on with others, set them in a step"
 )
 _OTHER_CODE = "the state of step %d was trained by another text or version of %s%s than runs now"
-_UNSEEN = "what the script has made before its training cannot be seen, nor compared with other ranks: %s: %s"
+_UNSEEN = "what the script has made before its training cannot be seen, nor compared with other ranks: %s"
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -108,10 +109,10 @@ class Beginnings:
         """Under a framework: what the state overrides besides tracked objects, by name: schedulers."""
         self._common: dict[int, int] | None = None  # what all ranks had in common at the beginning
         self._text = ""  # the same for headers, as JSON: each snapshot has it
-        self._giver = -1  # the rank that is to tell it to those that have joined; -1: none has
-        self._anew = False  # no rank of this generation knew what is common
-        self._then: dict[int, int] | None = None  # then: what was common when the state was trained
-        self._step = 0  # of that state
+        self._giver: int | None = None  # the rank that is to tell it to those that have joined
+        self._all_new = False  # no rank of this generation knew what is common: all processes are new
+        self._from_step = 0  # the step of the state that they go on from
+        self._trained_with: dict[int, int] | None = None  # what was common when that state was trained
 
     def note(self, code: Mapping[str, str]) -> None:
         """Note the values, and what runs, if that was not done yet; and what is tracked, as soon as something
@@ -119,12 +120,10 @@ class Beginnings:
         not, because others wait for it then."""
         if self._own is None:
             self._own = {}
-            try:
+            with guarded_look(_UNSEEN):
                 parts = self._tracked_parts()
                 for name, value in (*_of_process(), *self._values(), *self.settings()):
                     self._add(_MADE, name, None if id(value) in parts else _digest(name, value))
-            except Exception as error:  # an object of the script or of a package has run code of its own
-                log.warning(_UNSEEN, type(error).__name__, error)
             self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
             for name, text in code.items():
                 self._add(_CODE, name, zlib.crc32(text.encode()))
@@ -162,8 +161,8 @@ class Beginnings:
     def meet(self, rows: Sequence[Sequence[int]]) -> None:
         """A generation begins: find out what is common, if no rank knows. Every rank calls it with the
         numbers of all."""
-        knowing, self._giver = [rank for rank, row in enumerate(rows) if row[0]], -1
-        self._anew = not knowing
+        knowing, self._giver = [rank for rank, row in enumerate(rows) if row[0]], None
+        self._all_new = not knowing
         if not knowing:
             self._know(self._agree(list(self._own or {}), alike=all(row == rows[0] for row in rows)))
         elif len(knowing) < len(rows):
@@ -173,13 +172,14 @@ class Beginnings:
         """The state of `step` is restored: if all processes are new, name what is not as it was when that
         was trained. Rank 0 does; another one names only what it has otherwise than rank 0."""
         came, self._state.tracked.began = self._state.tracked.began, False
-        self._then, self._anew, self._step = (_read(came) if self._anew else None), False, step
+        self._trained_with = _read(came) if self._all_new else None
+        self._all_new, self._from_step = False, step
         for kind, text in ((_MADE, _SINCE), (_OPTIONS, _OVERRIDDEN), (_CODE, _OTHER_CODE)):
-            self._name(kind, text)
+            self._warn_of_changed(kind, text)
 
     def made(self, function: str, values: Iterable[tuple[str, Any]]) -> None:
         """A function begins its first step: these are the values that it has made before."""
-        if self._then is None:
+        if self._trained_with is None:
             return
         inside = [(f"{name} (in {function})", name, value) for name, value in values]
         noted = {name for _, name in self._names.values()}
@@ -196,18 +196,19 @@ class Beginnings:
         """Find out what of it is common. All ranks call it in a generation of new processes."""
         inside = [key for key, (kind, _) in self._names.items() if kind == _INSIDE]
         self._know((self._common or {}) | self._agree(inside, alike=False))
-        self._name(_INSIDE, _SINCE)
-        self._then = None
+        self._warn_of_changed(_INSIDE, _SINCE)
+        self._trained_with = None
 
-    def _name(self, kind: str, text: str) -> None:
-        then, own, common = self._then, self._own or {}, self._common or {}
-        if not then or not self._step:
+    def _warn_of_changed(self, kind: str, text: str) -> None:
+        """Name the values of this kind that are not what they were when the restored state was trained."""
+        trained_with, own, common = self._trained_with, self._own or {}, self._common or {}
+        if not trained_with or not self._from_step:
             return
         mine = own if self._state.rank == 0 else {key: own[key] for key in own if key not in common}
-        named = [self._names[key] for key, number in mine.items() if then.get(key, number) != number]
+        named = [self._names[key] for key, number in mine.items() if trained_with.get(key, number) != number]
         names = [name for each, name in named if each == kind]
         if names:
-            log.warning(text, self._step, *shown(names if kind == _OPTIONS else _first_of_each(names)))
+            log.warning(text, self._from_step, *shown(names if kind == _OPTIONS else _first_of_each(names)))
 
     def text(self) -> str:
         """What was common at the beginning, as JSON for the header of the present state; "": it is not
@@ -220,13 +221,13 @@ class Beginnings:
     def compare(self) -> None:
         """Give those that have joined what is common, and name what differs; learn what the function has
         made. All ranks call it after their first step: a recovery does not wait for it."""
-        if self._then is not None:
+        if self._trained_with is not None:
             self._learn_made()
-        if self._giver < 0:
+        if self._giver is None:
             return
         flat = [number for pair in (self._common or {}).items() for number in pair]
         told = transfer.tell(flat, self._giver, self._state.rank, self._device)
-        self._giver = -1
+        self._giver = None
         if self._common is None:
             self._know(dict(zip(told[::2], told[1::2], strict=True)))
             self._tell()

@@ -17,7 +17,6 @@ again, another look is compared with the newest one."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import weakref
@@ -38,6 +37,7 @@ from holdfast.clean.looks.bits import (
     variable_of,
     which_items,
 )
+from holdfast.clean.looks.guarded import guarded_look
 from holdfast.clean.looks.reach import (
     around,
     hooks_of,
@@ -53,6 +53,7 @@ from holdfast.state import modes, randomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+    from contextlib import AbstractContextManager
     from types import FrameType
 
     from holdfast.state.tracked import TrackedState
@@ -103,7 +104,6 @@ _RESHAPED = (
     "session.track, and keep in a buffer how much of it is used"
 )
 _UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
-_REASON_MAX = 300
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -265,15 +265,12 @@ class ForgottenState:
                 },
             )
 
-    @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
-        """Look at objects of the script: what they raise, because they run code of their own, is told and
-        ends all looks, but no step."""
-        try:
-            yield
-        except Exception as error:
-            self.over = True
-            log.warning(_UNSEEN, f"{type(error).__name__}: {error}"[:_REASON_MAX])
+    def guarded(self) -> AbstractContextManager[None]:
+        """Look at objects of the script: what they raise is told and ends all looks, but no step."""
+        return guarded_look(_UNSEEN, self._end)
+
+    def _end(self) -> None:
+        self.over = True
 
     def _tell_grown(self, now: dict[str, torch.Size]) -> None:
         if grown := sorted(now.keys() - self._tensors.keys()):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.errors import raised
 from holdfast.ipc.messages.profiles import Profiled, ProfileTaken
 from holdfast.telemetry import foreign_profilers
 from holdfast.telemetry import profile_policy as policy
@@ -220,10 +221,7 @@ def _without(order: Profile, reason: str) -> Profiled:
 
 
 def _words(error: Exception) -> str:
-    text = str(error)[:400]
-    return (
-        text if isinstance(error, TraceError) else f"torch's profiler failed: {type(error).__name__}: {text}"
-    )
+    return (str(error) if isinstance(error, TraceError) else f"the profiler failed: {raised(error)}")[:500]
 
 
 _profilers: weakref.WeakSet[StepProfiler] = weakref.WeakSet()

@@ -202,7 +202,7 @@ def test_a_detector_that_raises_is_named_and_the_others_go_on() -> None:
     windows = job(8, 20, own=lambda rank, window: 1.6 if rank == 3 else 1.0)
     found: list[LiveDiagnosis] = [watch.observe(each) for each in windows]
     (failed,) = found[-1].failed_detectors
-    assert (failed.name, failed.error) == ("broken", "ZeroDivisionError: by zero")
+    assert failed.name == "broken" and failed.error.startswith("ZeroDivisionError: by zero (line ")
     assert [each.kind for each in found[-1].findings] == ["slow_rank"]
 
 

@@ -117,6 +117,7 @@ async def test_a_window_that_cannot_be_judged_is_named_in_the_report_and_the_nex
     await stage.windows(1, SLOW)
     (failed,) = stage.report_of()["failed_detectors"]
     assert (failed.startswith("window: ValueError: a window of job j"), stage.failed["j"]) == (True, 1)
+    assert "(line " in failed and " of controlplane.analysis." in failed, "a bug report needs the place"
     assert [each["kind"] for each in stage.report_of()["findings"]] == ["slow_rank"], (
         "nothing says it is over"
     )
