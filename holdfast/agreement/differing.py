@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.agreement.proof import NUMBERS
+from holdfast.clean.forgotten import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,12 +61,11 @@ def text(every: list[Details], when: str, *, resumed: bool = False) -> str:
                 names.append(name + _forms(by_rank))
                 odd = tuple(rank for rank in holders if by_rank[rank] != by_rank[holders[0]])
                 ranks.setdefault((holders[0], *odd))
-    shown = ", ".join(names[:_NAMED_MAX]) or "the state"
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    named, more = shown(names, _NAMED_MAX)
     who = "; ".join(f"rank {first} and {listed(odd)} differ" for first, *odd in list(ranks)[:_NAMED_MAX])
     trained = UNUSED if when.startswith("after step") and not resumed else ""
     cures = (RESUMED if resumed else trained) + CURES
-    return f"tracked state differs between ranks, {when}: {shown}{more} ({who}). {cures}"
+    return f"tracked state differs between ranks, {when}: {named or 'the state'}{more} ({who}). {cures}"
 
 
 def _forms(by_rank: dict[int, list[str]]) -> str:

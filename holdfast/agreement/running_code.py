@@ -17,6 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agreement.differing import listed
+from holdfast.clean.forgotten import shown
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
 from holdfast.launch.imports import libraries
@@ -88,10 +89,9 @@ def described(ranks: Sequence[Sequence[int]], codes: Sequence[Code]) -> str:
         base, own = codes[0], codes[at]
         names = [name for name in own if name in base and own[name] != base[name]]
         if names:
-            shown = ", ".join(_named(name, own[name], base[name]) for name in names[:_NAMED_MAX])
-            more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+            named, more = shown([_named(name, own[name], base[name]) for name in names], _NAMED_MAX)
             verb = "runs" if len(ranks[at]) == 1 else "run"
-            texts.append(f"{listed(ranks[at])} {verb} another {shown}{more} than rank {ranks[0][0]}")
+            texts.append(f"{listed(ranks[at])} {verb} another {named}{more} than rank {ranks[0][0]}")
     return "; ".join(texts)
 
 

@@ -360,9 +360,9 @@ def _is_kept(thing: Any, kept: Container[int]) -> bool:
     return bool(held) and all(each in kept for each in held)
 
 
-def shown(names: list[str]) -> tuple[str, str]:
+def shown(names: list[str], most: int = NAMED_MAX) -> tuple[str, str]:
     """The first names, and how many more there are."""
-    return ", ".join(names[:NAMED_MAX]), f" and {len(names) - NAMED_MAX} more" if names[NAMED_MAX:] else ""
+    return ", ".join(names[:most]), f" and {len(names) - most} more" if names[most:] else ""
 
 
 def _tensors(tracked: TrackedState) -> dict[str, torch.Size]:
