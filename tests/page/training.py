@@ -163,7 +163,7 @@ def judge(leader_term: LeaderTerm, count: int, slow: Mapping[int, float], node: 
         found = watch.observe(JobWindow("j", 1, ended_s - 5.0, ended_s, columns_of(rows), count))
         if found.judged:
             diagnosis.ledger.observe(ended_s, "j", found.findings, set())
-        diagnosis._newest["j"] = found
+        diagnosis._jobs["j"].newest = found
 
 
 def _row(rank: int, node: str, slow: Mapping[int, float], window: int, step_s: float) -> RankWindow:

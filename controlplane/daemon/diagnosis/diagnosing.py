@@ -12,15 +12,14 @@ import dataclasses
 import logging
 import math
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from controlplane.analysis import replicas, small_kernels
 from controlplane.analysis.findings_ledger.ledger import ChangeKind, FindingLedger
 from controlplane.analysis.findings_ledger.policy import FIRST_FAILURE, NOTICES
 from controlplane.analysis.guarding import PartGuard, failed_part
-from controlplane.analysis.live.curves import JobCurves
-from controlplane.analysis.live.eta import Eta, EtaMemory
-from controlplane.analysis.live.slow_steps import SlowStepMemory
+from controlplane.analysis.live.eta import Eta
 from controlplane.core.elasticity import slow_policy
 from controlplane.core.records.diagnosis import Diagnosed, OpenFinding, StepTimes
 from controlplane.core.records.model import JobPhase
@@ -29,6 +28,7 @@ from controlplane.core.records.timing import OFF
 from controlplane.daemon.diagnosis import eta, report
 from controlplane.daemon.diagnosis.failed_parts import FailedParts
 from controlplane.daemon.diagnosis.feed import CollectedReports, StepFeed, signs, window_s
+from controlplane.daemon.diagnosis.job_memory import JobMemory
 from controlplane.daemon.diagnosis.sensed import SensedNodes
 from controlplane.daemon.diagnosis.silences import TelemetrySilence
 from controlplane.daemon.etcd.errors import Fenced
@@ -43,12 +43,11 @@ if TYPE_CHECKING:
     from controlplane.analysis.live.efficiency import Efficiency
     from controlplane.analysis.live.numbers import NumberSummary
     from controlplane.analysis.live.readings import JobWindow
-    from controlplane.analysis.live.watch import JobWatch, LiveDiagnosis
-    from controlplane.analysis.small_kernels import ProfiledKernels
+    from controlplane.analysis.live.slow_steps import SlowStepMemory
+    from controlplane.analysis.live.watch import LiveDiagnosis
     from controlplane.core.cluster import Cluster
     from controlplane.core.records.diagnosis import GradientReport, LinksProbed, RankProfiled
     from controlplane.core.records.events import Event
-    from controlplane.core.records.evidence import ReplicasReported
     from controlplane.core.state.findings import Finding
     from controlplane.core.state.job import Job
     from controlplane.daemon.diagnosis.link_probes import LinkProbes
@@ -104,27 +103,8 @@ class Diagnosis:
         self._lose, self._achieve, self._account = lose, achieve, account
         self._show_eta = show_eta
         self._feed, self._silences, self._sensed = StepFeed(), TelemetrySilence(), SensedNodes()
-        self._watches: dict[str, JobWatch] = {}
-        self._newest: dict[str, LiveDiagnosis] = {}
-        self._curves: dict[str, JobCurves] = {}
-        self._etas: dict[str, EtaMemory] = {}
-        self._slow_steps: dict[str, SlowStepMemory] = {}
-        self._reported: dict[str, tuple[OpenFinding, ...]] = {}
-        self._began: dict[str, float] = {}
-        self._disputes: dict[str, ReplicasReported] = {}  # the newest of each job that was shown
-        self._profiled: dict[str, dict[int, ProfiledKernels]] = {}  # of each job, the newest of each rank
+        self._jobs: defaultdict[str, JobMemory] = defaultdict(JobMemory)
         self.failed = FailedParts(show_failed)
-        self._by_job: tuple[dict[str, Any], ...] = (
-            self._watches,
-            self._newest,
-            self._curves,
-            self._etas,
-            self._slow_steps,
-            self._reported,
-            self._began,
-            self._disputes,
-            self._profiled,
-        )
 
     @property
     def window_s(self) -> float:
@@ -152,7 +132,7 @@ class Diagnosis:
         """Take the profile of a rank. One that does not show whether kernels are small changes nothing."""
         kernels = small_kernels.of_profile(rank, found, self._thresholds.device_used)
         if self.every_s and kernels.verdict.small is not None:
-            self._profiled.setdefault(found.job, {})[rank] = kernels
+            self._jobs[found.job].profiled[rank] = kernels
 
     async def run(self) -> None:
         """Judge all jobs again and again, until cancelled."""
@@ -175,7 +155,7 @@ class Diagnosis:
             except Exception as error:
                 log.exception("diagnosis of job %s failed: it is not judged now", job.name)
                 guard.failed.append(failed_part("window", error))
-            self.failed.looked(job.name, self._newest.get(job.name), guard.failed)
+            self.failed.looked(job.name, self._known(job.name).newest, guard.failed)
         for job in jobs.values():
             at_s = self.eta(job).at_s
             self._show_eta(job.name, None if at_s is None else max(0.0, at_s - self._wall()))
@@ -194,7 +174,7 @@ class Diagnosis:
         collected = self._collected(job, now_s)
         if collected is not None:
             window, found = await asyncio.to_thread(self._judge, collected)
-            self._newest[job.name] = found
+            self._jobs[job.name].newest = found
             self._show_window(window, found, guard)
         if collected is not None and found.judged:
             changes += self._observe(job, found, now_s, unseen)
@@ -206,14 +186,15 @@ class Diagnosis:
     def _show_window(self, window: JobWindow, found: LiveDiagnosis, guard: PartGuard) -> None:
         """Set the metrics of a job, continue its curves, and enter what its steps lost into its account."""
         job, shares = found.job, {} if found.anatomy is None else found.anatomy.shares()
-        guard.run("curves", lambda: self._curves.setdefault(job, JobCurves()).take(found), None)
+        memory = self._jobs[job]
+        guard.run("curves", lambda: memory.curves.take(found), None)
         self._show(job, shares, found.slowdown)
         self._lose(job, found.lost_s)
         self._achieve(job, found.efficiency)
         if found.numbers is not None:
             self._show_numbers(job, found.numbers)
-        guard.run("eta", lambda: self._etas.setdefault(job, EtaMemory()).take(window, found.pace), None)
-        guard.run("slow_steps", lambda: self._slow_steps.setdefault(job, SlowStepMemory()).take(window), None)
+        guard.run("eta", lambda: memory.take_pace(window, found.pace), None)
+        guard.run("slow_steps", lambda: memory.slow_steps.take(window), None)
 
     def _observe(
         self, job: Job, found: LiveDiagnosis, now_s: float, unseen: frozenset[str]
@@ -234,14 +215,14 @@ class Diagnosis:
         dispute = job.numbers.dispute
         if dispute is None:
             return []
-        new = self._disputes.get(job.name) is not dispute.report
-        self._disputes[job.name] = dispute.report
+        new = self._known(job.name).dispute is not dispute.report
+        self._jobs[job.name].dispute = dispute.report
         return replicas.findings(dispute) if new or replicas.stands(dispute, job.numbers.agreed) else []
 
     def _small_kernels(self, job: Job) -> list[Finding]:
         """What profiles show of processes that still train. Another process may run another script."""
         seated = {seat.rank: seat.member for seat in job.seats}
-        profiles = self._profiled.get(job.name, {}).values()
+        profiles = self._known(job.name).profiled.values()
         found = small_kernels.finding(each for each in profiles if seated.get(each.rank) == each.member)
         return [] if found is None else [found]
 
@@ -268,11 +249,11 @@ class Diagnosis:
         """What agents have reported since the last window; None: nothing."""
         nodes = self._core.state.nodes
         domains = {name: nodes[name].domain for name in job.by_node if name in nodes}
-        began_s = self._began.get(job.name, now_s - self.window_s)
-        found = self._feed.collect(job, domains, began_s, now_s)
+        began_s = self._known(job.name).began_s
+        found = self._feed.collect(job, domains, now_s - self.window_s if began_s is None else began_s, now_s)
         if found is None:
             return None
-        self._began[job.name] = now_s
+        self._jobs[job.name].began_s = now_s
         links = None if self._probes is None else self._probes.matrix(job, now_s)
         state = self._core.state
         silent = self._silences.silent(state, job, now_s)
@@ -288,10 +269,10 @@ class Diagnosis:
         from controlplane.analysis.live.watch import JobWatch
 
         window = collected.window()
-        watch = self._watches.get(window.job)
-        if watch is None:
-            watch = self._watches[window.job] = JobWatch(self._thresholds)
-        return window, watch.observe(window)
+        memory = self._jobs[window.job]
+        if memory.watch is None:
+            memory.watch = JobWatch(self._thresholds)
+        return window, memory.watch.observe(window)
 
     def _announce(self, change: FindingChange) -> None:
         finding, shown = change.entry.finding, report.row(change.entry, self._wall())
@@ -316,8 +297,8 @@ class Diagnosis:
         shown = {FIRST_FAILURE, *NOTICES}
         known = [each for each in self.ledger.open(job) if each.finding.kind not in shown]
         found = tuple(self._open(each) for each in known)
-        if self._reported.get(job, ()) != found:
-            self._reported[job] = found
+        if self._known(job).reported != found:
+            self._jobs[job].reported = found
             self._post(Diagnosed(job, found))
 
     def _open(self, entry: LedgerEntry) -> OpenFinding:
@@ -333,6 +314,10 @@ class Diagnosis:
             lasting=self.ledger.lasting(finding.job, entry.identity),
         )
 
+    def _known(self, job: str) -> JobMemory:
+        """What is remembered of a job, to be read only: of another one nothing is, and nothing will be."""
+        return self._jobs.get(job) or JobMemory()
+
     def _forget(self, jobs: set[str]) -> None:
         """Forget all jobs but these. What was found about them stays in the journal."""
         self._feed.forget(jobs)
@@ -340,9 +325,8 @@ class Diagnosis:
         self._sensed.forget(self._core.state.nodes)
         if self._probes is not None:
             self._probes.forget(jobs)
-        for job in [name for name in (*self._watches, *self.ledger.jobs()) if name not in jobs]:
-            for memory in self._by_job:
-                memory.pop(job, None)
+        for job in {*self._jobs, *self.ledger.jobs()} - jobs:
+            self._jobs.pop(job, None)
             self.failed.forget(job)
             self.ledger.forget(job)
 
@@ -351,7 +335,7 @@ class Diagnosis:
     def report(self, job: str, level: str, rows_most: int) -> dict[str, Any]:
         """All that is known about a job, for programs and people. `level`: its health; `rows_most`: as in
         `report.of_job`."""
-        newest, every_s, ledger = self._newest.get(job), self.every_s, self.ledger
+        newest, every_s, ledger = self._known(job).newest, self.every_s, self.ledger
         told: dict[str, Any] = {
             "known": self._core.state.findings.values(),
             "now_s": self._wall(),
@@ -366,13 +350,13 @@ class Diagnosis:
 
     def loss(self, job: str) -> float | None:
         """Return the loss of a job's newest measured step; None: not known, or not finite."""
-        newest = self._newest.get(job)
+        newest = self._known(job).newest
         numbers = newest.numbers if newest is not None else None
         return numbers.loss if numbers is not None and math.isfinite(numbers.loss) else None
 
     def eta(self, job: Job) -> Eta:
         """Return when the job's training ends; or why that is not known, of a job that stands too."""
-        memory, account = self._etas.get(job.name), self._account(job.name)
+        memory, account = self._known(job.name).eta, self._account(job.name)
         if (standing := eta.standing(job)) is not None:
             return standing
         if memory is None:
@@ -382,11 +366,11 @@ class Diagnosis:
 
     def slow_steps(self, job: str) -> SlowStepMemory:
         """Return the slow steps of a job that this leader has heard of."""
-        return self._slow_steps.get(job) or SlowStepMemory()
+        return self._known(job).slow_steps
 
     def curves(self, job: str) -> dict[str, Any]:
         """Return how a job's step time and loss went since this leader began, as `JobCurves.rows`."""
-        return self._curves.get(job, JobCurves()).rows()
+        return self._known(job).curves.rows()
 
     def mute(self, job: str, finding: str, for_s: float, reason: str) -> str:
         """Alert nobody to an open finding (its id) for so long; 0: alert again. Return until when, in words.

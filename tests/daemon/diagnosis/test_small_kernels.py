@@ -63,3 +63,12 @@ async def test_without_diagnosis_nothing_is_kept() -> None:
     profile(stage, 0.03)
     await stage.diagnosis.look()
     assert found(stage) == []
+
+
+async def test_a_profile_of_a_job_that_was_never_judged_is_forgotten_with_the_job() -> None:
+    stage = Stage()
+    profile(stage, 0.03)
+    assert stage.diagnosis._jobs
+    stage.play.do("stop over", "stored")
+    await stage.diagnosis.look()
+    assert not stage.diagnosis._jobs
