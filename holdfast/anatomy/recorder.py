@@ -113,7 +113,7 @@ class StepRecorder:
     def close(self) -> None:
         """Record nothing any more."""
         self._page, self.running = None, False
-        self._measures(False)
+        self._set_measuring(False)
 
     # ------------------------------------------------------------------ steps
 
@@ -132,7 +132,7 @@ class StepRecorder:
         if self.facts is not None:
             self.facts.forget()
         self._slow.begin()
-        self._next(self._clock(), measuring=True)
+        self._begin_step(self._clock(), measuring=True)
         return self._loop
 
     def stop(self, loop: int = 0) -> None:
@@ -140,7 +140,7 @@ class StepRecorder:
         on is no step's."""
         if loop in (0, self._loop) and self.running:
             self.running = False
-            self._measures(False)
+            self._set_measuring(False)
             self._write(self._clock())
 
     def body_ends(self) -> None:
@@ -149,7 +149,7 @@ class StepRecorder:
         if self.running:
             now, phase = self._clock(), self._phase
             if self.measuring:
-                self._count(now)
+                self._charge(now)
                 if OWN[phase]:
                     self._read_cpu()
             else:
@@ -194,13 +194,13 @@ class StepRecorder:
             self._write(now)
         self._due -= 1
         if self._due <= 0:
-            self._next(now, measuring=True)
+            self._begin_step(now, measuring=True)
         else:
             self._step_began = self._last = now
 
     def _complete_measured(self, now: int, wall: int) -> None:
         """Complete a measured step: learn from it, and choose the next one that is measured."""
-        self._count(now)
+        self._charge(now)
         if self._body_phase >= 0:
             self._leave_body()
         self._settle_held()
@@ -209,7 +209,7 @@ class StepRecorder:
         self._learn()
         self._add(wall, self._spent, exact=self.gpu is None)
         self._write(now)
-        self._next(now, measuring=self._due <= 0)
+        self._begin_step(now, measuring=self._due <= 0)
 
     def _fold_waits(self, now: int, wall: int) -> None:
         """Complete a step that is left out and has waited: its waits are counted exactly."""
@@ -269,12 +269,12 @@ class StepRecorder:
             self._declared[0] += tokens
             self._declared[1] += flops
 
-    def _next(self, now: int, *, measuring: bool) -> None:
-        """Begin a step."""
+    def _begin_step(self, now: int, *, measuring: bool) -> None:
+        """Begin a step: nothing is charged to any phase yet."""
         self._waited = self.depth > 0 or not self._division.rates
         self._step_began = self._last = now
         if measuring is not self.measuring:
-            self._measures(measuring)
+            self._set_measuring(measuring)
         self.calls = self.passes = self._cpu = 0
         self.base = OTHER
         if not self.depth:
@@ -284,7 +284,7 @@ class StepRecorder:
         if measuring and self.gpu is not None:
             self.gpu.begin()
 
-    def _measures(self, measuring: bool) -> None:
+    def _set_measuring(self, measuring: bool) -> None:
         self.measuring = measuring
         self.on_measuring(measuring)
 
@@ -292,7 +292,7 @@ class StepRecorder:
 
     def switch(self, phase: int) -> None:
         """End the present phase and begin another one. Only in a measured step."""
-        self._count(self._clock())
+        self._charge(self._clock())
         if OWN[self._phase] != OWN[phase]:
             self._read_cpu()
         self._phase = phase
@@ -300,7 +300,7 @@ class StepRecorder:
     def settle(self, *, backward: bool) -> None:
         """Decide what the time since the newest forward pass was: of the loss if a backward pass follows."""
         if self._phase == LOSS:
-            self._count(self._clock())
+            self._charge(self._clock())
         phase = FORWARD if backward else OTHER
         self._spent[phase] += self._spent[LOSS]
         self._spent[LOSS] = 0
@@ -316,7 +316,7 @@ class StepRecorder:
         if not self.running or threading.get_ident() != self.owner:
             return -1
         before = self._phase
-        self._count(self._clock())
+        self._charge(self._clock())
         if self.measuring and OWN[before]:
             self._read_cpu()
         self._phase, self._waited = phase, True
@@ -327,14 +327,14 @@ class StepRecorder:
         """Go on with the phase that was interrupted, unless the step's end came in between."""
         if before < 0:
             return
-        self._count(self._clock())
+        self._charge(self._clock())
         self.depth = max(self.depth - 1, 0)
         self._phase = before if self.measuring or not OWN[before] else OTHER
         if self.measuring and OWN[before]:
             self._cpu_last = self._cpu_clock()
 
-    def _count(self, now: int) -> None:
-        """Count the time until now to the present phase."""
+    def _charge(self, now: int) -> None:
+        """Charge the time until now to the present phase."""
         if self.measuring and self.gpu is not None:
             self.gpu.mark(self._phase)
         self._spent[self._phase] += now - self._last
