@@ -37,9 +37,9 @@ import torch
 import torch.distributed as dist
 
 from holdfast import pids
-from holdfast.clean.forgotten import shown
 from holdfast.clean.looks.bits import are_plain, bits_of, of_torch
 from holdfast.clean.looks.guarded import guarded_look
+from holdfast.clean.looks.naming import shown
 from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.agreement.proof import NUMBERS
-from holdfast.clean.forgotten import shown
+from holdfast.clean.looks.naming import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

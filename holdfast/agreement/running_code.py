@@ -17,7 +17,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agreement.differing import listed
-from holdfast.clean.forgotten import shown
+from holdfast.clean.looks.naming import shown
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
 from holdfast.launch.imports import libraries

@@ -38,6 +38,7 @@ from holdfast.clean.looks.bits import (
     which_items,
 )
 from holdfast.clean.looks.guarded import guarded_look
+from holdfast.clean.looks.naming import shown
 from holdfast.clean.looks.reach import (
     around,
     hooks_of,
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
 
     from holdfast.state.tracked import TrackedState
 
-NAMED_MAX = 12
 _FIRST = 3
 """A look comes after each of the first steps, and then after twice as many steps each time."""
 _CHANGED = (
@@ -131,12 +131,12 @@ class ForgottenState:
         self._loaders = ReadLoaders()
         self._first, self._chosen = FirstLooks(), ChosenObjects()
         self._clocks = clocks()
-        self._before: set[str] = set()  # the function's own variables where its steps began first
+        self._before_steps: set[str] = set()  # the function's own variables where its steps first began
         self._steps = 0
-        self._seen: dict[str, Hashable] | None = None
-        self._anew = False  # the function was called again: the next look is compared with none
+        self._newest: dict[str, Hashable] | None = None  # the newest look; None: there was none
+        self._no_comparison = False  # the function was called again: the next look is compared with none
         self._told: set[str] = set()
-        self._read: set[tuple[Hashable, int]] = set()  # functions, and where they were
+        self._texts_read: set[tuple[Hashable, int]] = set()  # functions, and where they were
         self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
         self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
         self._own: dict[str, weakref.ref[Any] | None] = {}  # all of them that it has seen
@@ -145,7 +145,11 @@ class ForgottenState:
 
     def entered(self, function: Callable[..., Any], callbacks: Iterable[Callable[..., Any]]) -> None:
         """An elastic function is called."""
-        self.functions, self._seen, self._anew = [inspect.unwrap(function), *callbacks], None, False
+        self.functions, self._newest, self._no_comparison = (
+            [inspect.unwrap(function), *callbacks],
+            None,
+            False,
+        )
         self._tensors = _tensors(self._tracked)
 
     @property
@@ -160,11 +164,11 @@ class ForgottenState:
         if self._tensors:
             self._tell_grown(now)
         self._tensors = now
-        if self._seen is None:
-            look = self._looked(beyond=not joins)
+        if self._newest is None:
+            look = self._look_guarded(beyond=not joins)
             if not joins:
                 self._first.begin(look)
-            self._before = set(self._own)
+            self._before_steps = set(self._own)
         with self.guarded():
             for where, each in self._unkept():
                 if each.name not in self._told:
@@ -189,27 +193,27 @@ class ForgottenState:
 
     def _unread(self, function: Hashable, line: int) -> bool:
         """Whether the text of a function that is at this line was not read yet."""
-        new = (function, line) not in self._read
-        self._read.add((function, line))
+        new = (function, line) not in self._texts_read
+        self._texts_read.add((function, line))
         return new
 
     def step_ended(self, *, tells: bool = True) -> None:
         """A step has ended: look, if it is time."""
         self._steps += 1
         due = self._steps <= _FIRST or not self._steps & (self._steps - 1)
-        if not (due or self._anew) or self.over:
+        if not (due or self._no_comparison) or self.over:
             return
-        before, self._anew = None if self._anew else self._seen, False
+        before, self._no_comparison = None if self._no_comparison else self._newest, False
         with self.guarded():
-            self._seen = self._look()
-        if self.over or self._seen is None:
+            self._newest = self._look()
+        if self.over or self._newest is None:
             return
-        other = self._own.keys() - self._before  # variables that no look before the steps has seen
-        first = {k: v for k, v in self._seen.items() if variable_of(k) not in other}
-        early, once = self._first.after(first) if due else ([], [])
-        names = changed(before or {}, self._seen)
+        new = self._own.keys() - self._before_steps  # variables that no look before the steps has seen
+        known = {k: v for k, v in self._newest.items() if variable_of(k) not in new}
+        early, once = self._first.after(known) if due else ([], [])
+        names = changed(before or {}, self._newest)
         since, self._clocks = self._clocks, clocks()
-        moved = [name for name in (*early, *names) if not is_time(self._seen.get(name), since)]
+        moved = [name for name in (*early, *names) if not is_time(self._newest.get(name), since)]
         self._tell(moved, _CHANGED if tells else "")
         self._tell(once, _ONCE if tells else "")
         if tells:
@@ -217,19 +221,19 @@ class ForgottenState:
 
     def broken_off(self) -> None:
         """A step has broken off and runs again in this process: tell what it has left."""
-        if self.over or self._seen is None or self._anew or self.things is not None:
+        if self.over or self._newest is None or self._no_comparison or self.things is not None:
             return
         own = {name: thing for name, held in self._own.items() if held and (thing := held()) is not None}
         with self.guarded():
             look = self._look(own, beyond=False)
-            left = [name for name in changed(self._seen, look) if not is_time(look[name], self._clocks)]
+            left = [name for name in changed(self._newest, look) if not is_time(look[name], self._clocks)]
             self._tell([name for name in left if variable_of(name) not in self._own.keys() - own], _BROKEN)
 
     def lasting(self) -> dict[str, Hashable]:
         """A look at what lasts from one call of the function to the next."""
-        return self._looked({}, beyond=False)
+        return self._look_guarded({}, beyond=False)
 
-    def _looked(self, own: dict[str, Any] | None = None, *, beyond: bool) -> dict[str, Hashable]:
+    def _look_guarded(self, own: dict[str, Any] | None = None, *, beyond: bool) -> dict[str, Hashable]:
         found: dict[str, Hashable] = {}
         if not self.over:
             with self.guarded():
@@ -240,9 +244,9 @@ class ForgottenState:
         """The function was called again: its own variables are others. `first`: its first loop begins, and so
         is what it has changed before. The next look is compared with none, after a step: now all wait."""
         if first:
-            self._anew = True
-        elif self._seen is not None:
-            self._seen = {k: v for k, v in self._seen.items() if variable_of(k) not in self._own}
+            self._no_comparison = True
+        elif self._newest is not None:
+            self._newest = {k: v for k, v in self._newest.items() if variable_of(k) not in self._own}
 
     def reachable(self) -> list[Any]:
         """Every object that lasts from one call of the function to the next, or is kept otherwise."""
@@ -318,13 +322,13 @@ class ForgottenState:
         if self.things is not None:
             shared = around(things)
             skipped |= {id(vars(each)) for each in modules_of(things)}
-        variables = shared | (self._lasting(kept) if own is None else own)
+        variables = shared | (self._steady_variables(kept) if own is None else own)
         copied = self._copied()
         yield from reached((), {id(each) for each in randomness.seeded()}, copied)
         skipped |= {id(each) for each in copied.values()}
         yield from reached(self.functions, skipped, variables, modules=beyond)
 
-    def _lasting(self, kept: Container[int]) -> dict[str, Any]:
+    def _steady_variables(self, kept: Container[int]) -> dict[str, Any]:
         """Variables of the functions that run, which are the same as at the last look. Wrappers of tracked
         modules are left out."""
         tracked = {id(each) for each in self._tracked.objects.values()}
@@ -358,11 +362,6 @@ def _is_kept(thing: Any, kept: Container[int]) -> bool:
     """Whether it is a module with tensors, which are all tracked."""
     held = modes.storages(thing) if isinstance(thing, torch.nn.Module) else set()
     return bool(held) and all(each in kept for each in held)
-
-
-def shown(names: list[str], most: int = NAMED_MAX) -> tuple[str, str]:
-    """The first names, and how many more there are."""
-    return ", ".join(names[:most]), f" and {len(names) - most} more" if names[most:] else ""
 
 
 def _tensors(tracked: TrackedState) -> dict[str, torch.Size]:

@@ -24,8 +24,8 @@ import torch
 
 from holdfast.clean import loop_locals, restarting
 from holdfast.clean.again.registered import Registered
-from holdfast.clean.forgotten import shown
 from holdfast.clean.looks.bits import bits_of, changed, clocks, is_time, root_of, variable_of
+from holdfast.clean.looks.naming import shown
 from holdfast.clean.looks.reach import PLAIN, reached
 from holdfast.clean.samples import VALUES, loose_part, own_part
 from holdfast.state import modes
