@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import struct
+import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -168,11 +169,11 @@ class Beginnings:
             if id(value) in parts:
                 continue
             self._add(_INSIDE, full, digest_of(name, value), of=self._state.world_size)
-        if self._state.world_size == 1:
-            self._learn_made()
 
     def _learn_made(self) -> None:
-        """Find out what of it is common. All ranks call it in a generation of new processes."""
+        """Find out what of it is common. All ranks call it in a generation of new processes, after their
+        first step, which has compiled what it compiles."""
+        self._add(_INSIDE, "whether torch.compile is used", int(_has_compiled()))
         inside = [key for key, (kind, _) in self._names.items() if kind == _INSIDE]
         self._know((self._common or {}) | self._agree(inside, alike=False))
         self._name(_INSIDE, _SINCE)
@@ -264,6 +265,12 @@ def _of_process() -> Iterator[tuple[str, Any]]:
             found = getattr(found, name, None)  # not in each version of torch
         yield f"torch.backends.{backend}.fp32_precision", found
     yield from ((f"os.environ[{name!r}]", os.environ.get(name)) for name in _WAYS)
+
+
+def _has_compiled() -> bool:
+    """Whether torch.compile has traced code of this process: what it makes of it rounds in other places."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and dynamo.counters["frames"]["total"] > 0
 
 
 def _classes(thing: Any) -> list[str]:
