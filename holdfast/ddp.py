@@ -22,6 +22,11 @@ from holdfast.errors import SessionError
 
 log = logging.getLogger("holdfast.sdk")
 Around = Callable[[], AbstractContextManager[None]]
+_OF_ANOTHER = (
+    "ddp: this wrapper of a model is of an earlier generation, whose process group is gone. Wrap the model "
+    "in the elastic function each time that it is called, and keep the wrapper only there: not in a variable "
+    "outside, nor in an object that outlives the function (a module for the loss)"
+)
 
 
 def _sync_buffers(around: Around, wrapper: weakref.ref[Any], _buffers: Any) -> None:
@@ -43,6 +48,7 @@ class FixedOrderDataParallel(DistributedDataParallel):
             self.reducer._push_all_rebuilt_params()
             self.reducer._rebuild_buckets()
         self._register_buffer_comm_hook(weakref.ref(self), functools.partial(_sync_buffers, around))
+        self._generation = dist.group.WORLD  # each generation has another one
         ignored = self.parameters_to_ignore
         self._frozen = [
             (name, each)
@@ -51,7 +57,10 @@ class FixedOrderDataParallel(DistributedDataParallel):
         ]
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """DDP's. Raises SessionError if a parameter needs gradients now that did not when it was wrapped."""
+        """DDP's. Raises SessionError if this wrapper is of an earlier generation, or if a parameter needs
+        gradients now that did not when it was wrapped."""
+        if torch.is_grad_enabled() and dist.is_initialized() and dist.group.WORLD is not self._generation:
+            raise SessionError(_OF_ANOTHER)
         for name, each in self._frozen if torch.is_grad_enabled() else ():
             if each.requires_grad:
                 raise SessionError(

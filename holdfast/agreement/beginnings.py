@@ -19,28 +19,22 @@ later: it is compared at that step's end."""
 from __future__ import annotations
 
 import base64
-import functools
-import itertools
 import json
 import logging
-import math
 import os
-import re
 import struct
-import time
+import sys
 import zlib
-from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from holdfast import pids
-from holdfast.clean.looks.bits import are_plain, bits_of, of_torch
+from holdfast.clean.looks.alike import ITEM, digest_of, says_all
+from holdfast.clean.looks.bits import of_torch
 from holdfast.clean.looks.guarded import guarded_look
 from holdfast.clean.looks.naming import shown
-from holdfast.clean.looks.reach import ITEMS_MAX, PLAIN
+from holdfast.clean.looks.reach import PLAIN
 from holdfast.groups import transfer
 from holdfast.groups.groups import carrier
 
@@ -50,30 +44,16 @@ if TYPE_CHECKING:
     from holdfast.rank_state import RankState
 
 _VALUES_MAX = 2000
-_ITEMS_MAX = 4096
-"""Of longer lists of plain items, as many of them count."""
-_ITEM = re.compile(r"\[\d")
 _FORM = "1:"
 """What the text of a header begins with: another form, or other digests, have another number."""
 _MADE, _INSIDE, _OPTIONS, _CODE = "made", "inside", "options", "code"
-_OWN_CLOCK_S = 3600
-"""How old a process is at most where that cannot be read."""
-_TICK_S = 0.02
 _ABSENT = -1
-_SECONDS = (1.5e9, 2.5e9)
-"""Times of a clock, since 1970."""
-_PLACES = re.compile(r"rank|world|pid|port|host|time", re.IGNORECASE)
-"""Names of what differs between processes."""
 _WAYS = (
     *("ATEN_CPU_CAPABILITY", "CUBLAS_WORKSPACE_CONFIG", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "NCCL_ALGO"),
     *("NCCL_PROTO", "NVIDIA_TF32_OVERRIDE", "ONEDNN_MAX_CPU_ISA", "PYTHONHASHSEED"),
     *("TORCHINDUCTOR_DETERMINISTIC", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
 )
 """Variables of the environment by which libraries choose ways with other roundings, or another order."""
-_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
-_CHOICES = (Enum, torch.dtype)
-_DIGITS_MAX = 5
-"""More digits in a text are a date, or the name of a run."""
 _OTHER = (
     "this process has begun later than those that it joins, and what the script makes before its training "
     "is not what they have: %s%s. If the steps depend on it, the training comes out differently. Something "
@@ -123,7 +103,7 @@ class Beginnings:
             with guarded_look(_UNSEEN):
                 parts = self._tracked_parts()
                 for name, value in (*_of_process(), *self._values(), *self.settings()):
-                    self._add(_MADE, name, None if id(value) in parts else _digest(name, value))
+                    self._add(_MADE, name, None if id(value) in parts else digest_of(name, value))
             self._add(_MADE, "the seed of the Session", zlib.crc32(repr(self._state.seed).encode()))
             for name, text in code.items():
                 self._add(_CODE, name, zlib.crc32(text.encode()))
@@ -188,12 +168,12 @@ class Beginnings:
         for full, name, value in inside:
             if id(value) in parts:
                 continue
-            self._add(_INSIDE, full, _digest(name, value), of=self._state.world_size)
-        if self._state.world_size == 1:
-            self._learn_made()
+            self._add(_INSIDE, full, digest_of(name, value), of=self._state.world_size)
 
     def _learn_made(self) -> None:
-        """Find out what of it is common. All ranks call it in a generation of new processes."""
+        """Find out what of it is common. All ranks call it in a generation of new processes, after their
+        first step, which has compiled what it compiles."""
+        self._add(_INSIDE, "whether torch.compile is used", int(_has_compiled()))
         inside = [key for key, (kind, _) in self._names.items() if kind == _INSIDE]
         self._know((self._common or {}) | self._agree(inside, alike=False))
         self._warn_of_changed(_INSIDE, _SINCE)
@@ -288,6 +268,12 @@ def _of_process() -> Iterator[tuple[str, Any]]:
     yield from ((f"os.environ[{name!r}]", os.environ.get(name)) for name in _WAYS)
 
 
+def _has_compiled() -> bool:
+    """Whether torch.compile has traced code of this process: what it makes of it rounds in other places."""
+    dynamo: Any = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and dynamo.counters["frames"]["total"] > 0
+
+
 def _classes(thing: Any) -> list[str]:
     """The class of an object, and of all parts of a module: some have no state (an activation)."""
     parts = thing.modules() if isinstance(thing, torch.nn.Module) else (thing,)
@@ -305,7 +291,7 @@ def _options_of_parts(thing: Any) -> dict[str, list[Any]]:
     return {
         name: values
         for name, values in found.items()
-        if all(_digest(name, each) is not None for each in {*values})
+        if all(digest_of(name, each) is not None for each in {*values})
     }
 
 
@@ -316,85 +302,12 @@ def _options(objects: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             for at, group in enumerate(thing.param_groups):
                 plain = ((key, group[key]) for key in group if key != "params")
                 yield from (
-                    (f"{name}.param_groups[{at}][{key!r}]", each) for key, each in plain if _says(each)
+                    (f"{name}.param_groups[{at}][{key!r}]", each) for key, each in plain if says_all(each)
                 )
         elif isinstance(thing, torch.optim.lr_scheduler.LRScheduler):
-            yield from ((f"{name}.{key}", each) for key, each in vars(thing).items() if _says(each))
+            yield from ((f"{name}.{key}", each) for key, each in vars(thing).items() if says_all(each))
 
 
 def _first_of_each(names: Iterable[str]) -> list[str]:
     """The names, but of the items of one list only the first."""
-    return list({_ITEM.split(name)[0]: name for name in reversed(list(names))}.values())[::-1]
-
-
-def _says(value: Any) -> bool:
-    """Whether the text of a value says all of it, in each process."""
-    return type(value) in PLAIN or (type(value) in (list, tuple) and are_plain(value))
-
-
-def _digest(name: str, value: Any) -> int | None:
-    """A number below 2^32 for a value that has the same one in each process; None: it does not count."""
-    kind = type(value)
-    if _PLACES.search(name) or (kind in (int, float) and _is_time(value)):
-        return None
-    if kind is str:
-        counts = os.sep not in value and sum(each.isdigit() for each in value) <= _DIGITS_MAX
-        return zlib.crc32(value.encode(errors="replace")) if counts else None
-    if kind in PLAIN:
-        return zlib.crc32(repr(value).encode())
-    if issubclass(kind, list | tuple | dict | set | frozenset):
-        return _of_items(value)
-    bits: Any = bits_of(value, ()) if issubclass(kind, torch.Tensor) or _is_numpys(kind) else None
-    if bits is None:
-        return None if _ITEM.search(name) else zlib.crc32(_which(value).encode())
-    return zlib.crc32(repr(bits[1] if issubclass(kind, torch.Tensor) else bits).encode())
-
-
-def _which(value: Any) -> str:
-    """Which function, class or choice this is; of another object, of which class it is. No code of the
-    object's own is run."""
-    kind = type(value)
-    if issubclass(kind, _CHOICES):
-        return str(value)
-    named: Any = value if kind in _FUNCTIONS or issubclass(kind, type) else kind
-    return f"{named.__module__}.{named.__qualname__}"
-
-
-def _of_items(value: Any) -> int:
-    """How many there are; of many plain ones (the lines of a file), which ones and in which order, because
-    these are not looked at one by one."""
-    size = len(value)
-    if size <= ITEMS_MAX or type(value) not in (list, tuple, dict):
-        return size
-    items = value.values() if type(value) is dict else value
-    chosen = list(itertools.islice(items, 0, None, -(-size // _ITEMS_MAX)))
-    if not are_plain(chosen):
-        return size
-    texts = [os.path.basename(each) if type(each) is str else repr(each) for each in chosen]
-    return zlib.crc32(repr((size, texts)).encode(errors="replace"))
-
-
-def _is_numpys(kind: type[Any]) -> bool:
-    return kind.__module__.partition(".")[0] == "numpy"
-
-
-def _is_time(value: float) -> bool:
-    if any(_SECONDS[0] < value / unit < _SECONDS[1] for unit in (1, 1e3, 1e6, 1e9)):
-        return True
-    own = (clock() - value for clock in (time.monotonic, time.perf_counter))
-    return (
-        not math.isinf(value) and value % 1 != 0 and any(0 <= since <= _age_s(os.getpid()) for since in own)
-    )
-
-
-def _age_s(pid: int) -> float:
-    """How long this process has been running. Its own clocks begin with the machine: on one that was started
-    a minute ago, a number from before the process is a setting (a rate of 0.1)."""
-    born_s = _born_s(pid)
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - born_s + _TICK_S if born_s else _OWN_CLOCK_S
-
-
-@functools.cache
-def _born_s(pid: int) -> float:
-    """In seconds since the machine was started, as CLOCK_BOOTTIME counts; 0: not known."""
-    return pids.born(pid) / os.sysconf("SC_CLK_TCK")
+    return list({ITEM.split(name)[0]: name for name in reversed(list(names))}.values())[::-1]

@@ -145,6 +145,8 @@ class Equality:
 
         Returns what this rank has to report of it; None: nothing."""
         state = self._state
+        if state.world_size == 1:  # it has met nobody, and has no first boundary
+            self._beginnings.compare()
         every = state.environment.snapshot_every or LOOK_EVERY
         due = self._check.due if self._check.on else state.completed % every == 0
         alone = state.world_size == 1 and self._check.on  # nothing to compare with: that is reported, too
@@ -155,7 +157,7 @@ class Equality:
             if state.spacing.due(state.completed):
                 self._gather_with_turns([])
             return None
-        if self._first:
+        if self._first and state.world_size > 1:
             self._beginnings.compare()
         self._first = False
         if self._check.on:

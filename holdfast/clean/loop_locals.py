@@ -36,8 +36,8 @@ CLOCKS = frozenset({"time", "perf_counter", "monotonic", "process_time", "thread
 """Calls that give the time, also with `_ns` behind them."""
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _SEEDING = frozenset({"manual_seed", "seed"})
-_PLACED = ("loader", "steps")
-"""What the session makes, and that keeps its place when it is made again."""
+_PLACED = ("loader", "sampler", "steps")
+"""What the session makes, and that keeps its place when it is made again; so does what is made of it."""
 _KEEPING = frozenset({"register_for_checkpointing", "track", "prepare", "setup"})
 
 
@@ -268,14 +268,15 @@ def _own_names(inner: ast.FunctionDef | ast.ClassDef) -> set[str]:
 
 
 def _read_on(tree: ast.AST, loop: ast.For | ast.While) -> Iterator[tuple[str, int]]:
-    """Iterators that are made before the loop and give it items. The session's keep their place."""
+    """Iterators that are made before the loop and give it items. Those of the session keep their place, as
+    does what reads by its sampler."""
     within, placed = {id(each) for each in ast.walk(loop)}, _of_session(tree)
     made: set[str] = set()
     for each in ast.walk(tree):
         if isinstance(each, ast.Assign) and id(each) not in within:
             for target, value in _pairs(each):
-                if not (any(_calls(value, name) for name in _PLACED) or _names(value, ast.Load) & placed):
-                    made |= _names(target, ast.Store)
+                keeps = any(_calls(value, name) for name in _PLACED) or _names(value, ast.Load) & placed
+                (placed if keeps else made).update(_names(target, ast.Store))
     for each in ast.walk(loop):
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "next":
             if each.args and isinstance(each.args[0], ast.Name) and each.args[0].id in made:

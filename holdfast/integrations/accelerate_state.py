@@ -115,6 +115,19 @@ def wrapping(session: Session, accelerator: Any) -> Callable[..., Any]:
     return prepare_model
 
 
+def unwrap(trainer: Any) -> None:
+    """Have a Trainer hold its model without this generation's wrapper. So do modules that it holds: the
+    losses of sentence-transformers keep what they were called with first."""
+    wrapper, trainer.model_wrapped = trainer.model_wrapped, trainer.model
+    if wrapper is trainer.model:
+        return
+    for held in list(vars(trainer).values()):
+        for each in held.values() if isinstance(held, dict) else (held,):
+            parts = each.modules() if isinstance(each, torch.nn.Module) and each is not trainer.model else ()
+            for modules in [part._modules for part in parts]:
+                modules.update({name: trainer.model for name, part in modules.items() if part is wrapper})
+
+
 def compiled_again(accelerator: Any, model: Any) -> Any:
     """A model that was prepared before for an accelerator of this process, compiled as this one asks for.
 

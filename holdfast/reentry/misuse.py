@@ -160,8 +160,8 @@ class MisuseChecks:
         elif not _within(optimizer, state):
             kind = type(optimizer).__name__
             raise SessionError(
-                f"step {state.completed}: an {kind} that is not tracked updates parameters of the tracked "
-                f"{name!r}: its state would be lost when a rank dies; add it to session.track(optimizer=...)"
+                f"step {state.completed}: {kind}, an optimizer that is not tracked, updates parameters of "
+                f"the tracked {name!r}: its state would be lost when a rank dies; {_cure(optimizer, state)}"
             )
 
 
@@ -181,6 +181,15 @@ def _stepped_by(optimizer: torch.optim.Optimizer, state: RankState) -> str:
         if thing in state.tracked.modules and any(id(each) in own for each in thing.parameters()):
             return name
     return ""
+
+
+def _cure(optimizer: torch.optim.Optimizer, state: RankState) -> str:
+    """How its state is kept: of one that another optimizer steps (Lookahead, SAM), both are tracked."""
+    for name, thing in state.tracked.objects.items():
+        for key, each in vars(thing).items() if thing in state.tracked.optimizers else ():
+            if each is optimizer:
+                return f"track it beside the one that holds it: session.track(..., inner={name}.{key})"
+    return "add it to session.track(optimizer=...)"
 
 
 def _within(optimizer: torch.optim.Optimizer, state: RankState) -> bool:

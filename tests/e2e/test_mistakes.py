@@ -92,7 +92,7 @@ CASES = {
         + TRACK
         + TRAIN.replace("        one(ddp, optimizer)\n", "        one(ddp, other)\n")
         + "other = torch.optim.Adam(model.parameters())\ntrain()\n",
-        "step 0: an Adam that is not tracked updates parameters of the tracked 'model'",
+        "step 0: Adam, an optimizer that is not tracked, updates parameters of the tracked 'model'",
     ),
 }
 

@@ -185,6 +185,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "hf_average", "hf", SCRIPTS / "hf_average.py", Kill("scheduler", 6), (), AVERAGE_PORT, MAY_BEGIN_AGAIN
     ),
+    replace(_hf("held_model", Kill("forward", 5)), script=SCRIPTS / "hf_held.py"),
     _hf_logs("body", Kill("forward", 3)),
     _hf_logs("rank_0", Kill("on_prediction_step", 6, rank=0)),
     _lightning("parts", Kill("forward", 11, nth=9), script="lightning_parts.py"),

@@ -46,7 +46,7 @@ _HOLDING: dict[type[Any], str] = {
 _TELLING = (("state_dict", "load_state_dict"), ("reset", "step"), ("partial_fit",))
 """Methods by which an object of another package tells that it changes in the steps that use it."""
 _KNOWN = ("torch", "torchmetrics", "accelerate", "lightning", "transformers", "holdfast")
-"""Packages whose objects are kept, or looked at, in other ways."""
+"""Packages whose objects are kept, or looked at, in other ways. Not others whose names begin so (torchrl)."""
 
 
 def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -65,7 +65,7 @@ def held_by(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from getattr(value, "from_script", dict)().items()
     elif held := _holding(kind):
         yield f"{name}.{held}", getattr(value, held, None)
-    elif not kind.__module__.startswith(_KNOWN):
+    elif not _is_known(kind):
         yield from _of_package(name, value)
 
 
@@ -79,6 +79,17 @@ def _of_package(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     for key, item in list(own.items()) if type(own) is dict else ():
         if _tells(kind) or randomness.is_generator(item):
             yield f"{name}.{key}", item
+
+
+def has_numbers(kind: Any) -> bool:
+    """Whether the numbers in a module of this class count: settings of torch's own (the rate of a dropout),
+    and what those of other packages count in their attributes, which no state has."""
+    return kind.__module__.startswith("torch.nn.") or not _is_known(kind)
+
+
+@functools.cache
+def _is_known(kind: Any) -> bool:
+    return kind.__module__.partition(".")[0] in _KNOWN
 
 
 @functools.cache

@@ -70,15 +70,17 @@ def reached(
 
     `skipped`: the ids of objects that are not entered. `variables`: others that are, by their names.
     `foreign`: enter what others have written, too. `modules`: enter the variables of the modules that
-    functions, classes and objects are from."""
+    functions, classes and objects are from, when all else is: two objects may have one name (what two
+    functions close over), and the first one of a name is the same with and without."""
     seen = set(skipped)
     pending: deque[tuple[str, Any]] = deque((variables or {}).items())
+    beyond: deque[tuple[str, Any]] = deque()
     for root in roots:
         names = getattr(root, "__globals__", {})
         pending += (("", root), *_variables(names))
         seen.add(id(names))
-    while pending and len(seen) < OBJECTS_MAX:
-        name, value = pending.popleft()
+    while (pending or beyond) and len(seen) < OBJECTS_MAX:
+        name, value = (pending or beyond).popleft()
         known = id(value) in seen and type(value) not in PLAIN
         if name and (not known or is_chosen(type(value))):
             yield name, value
@@ -90,7 +92,7 @@ def reached(
         if names and id(names) not in seen:
             seen.add(id(names))
             short = names["__name__"].rpartition(".")[2]
-            pending.extend((f"{short}.{each}", item) for each, item in _variables(names))
+            beyond.extend((f"{short}.{each}", item) for each, item in _variables(names))
 
 
 def is_chosen(kind: type[Any]) -> bool:
@@ -333,7 +335,7 @@ def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     yield from ((f"{name}.hook", hook) for each in hooks for hook in each.values())
     if is_scripts(type(module).__module__):
         yield from _attributes(name, module)
-    elif type(module).__module__.startswith("torch.nn."):
+    elif others.has_numbers(type(module)):
         yield from ((f"{name}.{key}", value) for key, value in numbers_of(module))
 
 
@@ -346,9 +348,9 @@ def hooks_of(name: str, module: torch.nn.Module) -> Iterator[tuple[str, int]]:
 
 
 def numbers_of(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """The settings of a module of torch's own: a rate of dropout, a momentum."""
+    """The settings of a module of others (a rate of dropout, a momentum), and what it counts itself."""
     held = ((key, value) for key, value in vars(module).items() if key[0] != "_" and key != "training")
-    return ((key, value) for key, value in held if type(value) in (int, float))
+    return ((key, value) for key, value in held if type(value) in (int, float, bool))
 
 
 def _attributes(name: str, thing: Any) -> Iterator[tuple[str, Any]]:

@@ -189,7 +189,7 @@ class Trainer(transformers.Trainer):
             return transformers.trainer_utils.TrainOutput(*from_rank_0(self, tuple(output)))
         finally:
             self.inside = False
-            self.model_wrapped = self.model
+            accelerate_state.unwrap(self)
             self.accelerator.free_memory()
             self.callback_handler.train_dataloader = None
 

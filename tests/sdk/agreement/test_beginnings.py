@@ -107,7 +107,9 @@ session.track(model=model, optimizer=optimizer, schedule=schedule)
 
 @session.elastic
 def train():
-    ddp = session.ddp(model)
+    compiled = torch.compile(model, backend="eager") if os.environ.get("COMPILED") else model
+    ddp = session.ddp(compiled)
+    del compiled
     inside = json.loads((FOLDER / "inside.json").read_text())
     start = session.step
     first = model[0].weight
@@ -269,6 +271,13 @@ def test_new_processes_name_the_ways_by_which_numbers_are_computed(zygote: Zygot
     changes = {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "WARN", "CUBLAS_WORKSPACE_CONFIG": ":16:8"}
     (line,) = told_anew(zygote, tmp_path, 2, changes)
     assert "was trained: os.environ['CUBLAS_WORKSPACE_CONFIG'], os.environ['NCCL_ALGO']. If" in line
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_new_processes_name_that_they_compile(zygote: Zygote, tmp_path: Path, ranks: int) -> None:
+    """The wrapper is in no state: the model is tracked without it."""
+    (line,) = told_anew(zygote, tmp_path, ranks, {"COMPILED": "1"})
+    assert "was trained: whether torch.compile is used. If" in line
 
 
 def test_what_follows_from_the_number_of_ranks_is_not_named(zygote: Zygote, tmp_path: Path) -> None:

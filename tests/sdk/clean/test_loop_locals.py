@@ -298,6 +298,20 @@ def test_an_iterator_that_the_steps_read_on_is_found() -> None:
     assert names(main) == ["forgotten"]
 
 
+def test_an_iterator_of_a_loader_that_reads_by_the_sessions_sampler_keeps_its_place() -> None:
+    """As data.md says: the iterator is made in the function, and each step takes its batch."""
+
+    def main(session: Any, plain: Any) -> None:
+        at_once = iter(make(plain, batch_sampler=session.sampler(len(plain), 8)))
+        order = session.sampler(len(plain), 8, seed=1)
+        loader, other = make(plain, batch_sampler=order), make(plain, batch_size=8)
+        batches, forgotten = iter(loader), iter(other)
+        for step in session.steps(5):
+            print(step, next(at_once), next(batches), next(forgotten))
+
+    assert names(main) == ["forgotten"]
+
+
 def test_a_generator_that_the_batches_draw_from_is_found() -> None:
     def main() -> None:
         fabric, loader = make(), make(generator=torch.Generator().manual_seed(1))

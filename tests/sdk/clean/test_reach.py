@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import logging
 import queue
 import random
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from tests.sdk.clean.test_forgotten import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pytest
 
@@ -137,3 +140,47 @@ def test_what_a_compiler_notes_on_a_function_is_not_the_scripts() -> None:
     compiled.calls = 1
     found = [name for name, _ in reached((), set(), {"loss_of": compiled})]
     assert "loss_of.calls" in found and not [name for name in found if "dynamo" in name]
+
+
+OTHERS = """
+def noted(fn):
+    calls = []
+    def outer():
+        calls.append(1)
+        return fn()
+    return outer
+
+@noted
+def first():
+    pass
+
+@noted
+def second():
+    pass
+
+class Settings:
+    pass
+"""
+
+
+def test_one_name_is_one_object_whether_or_not_modules_are_entered(tmp_path: Path) -> None:
+    """Where a step breaks off, modules are not entered, and what was seen at its start is compared: two
+    functions that close over a variable of one name were taken for one that had changed."""
+    (tmp_path / "noting_calls.py").write_text(OTHERS)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        noting: Any = importlib.import_module("noting_calls")
+    finally:
+        sys.path.remove(str(tmp_path))
+    variables = {"settings": noting.Settings(), "table": [noting.second]}
+
+    def firsts(*, modules: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, each in reached((), (), variables, modules=modules):
+            found.setdefault(name, each)
+        return found
+
+    without, entered = firsts(modules=False), firsts(modules=True)
+    assert without["calls"] is noting.second.__closure__[0].cell_contents
+    assert all(entered[name] is each for name, each in without.items())
+    assert "noting_calls.first" in entered

@@ -29,6 +29,14 @@ class Outer(torch.optim.Optimizer):
     def step(self):
         self.inner.step()
 
+class Around(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {})
+        self.base = torch.optim.SGD(self.param_groups, lr=0.1, momentum=0.9)
+
+    def step(self):
+        self.base.step()
+
 def train(*optimizers, loop=True):
     @session.elastic
     def run():
@@ -52,7 +60,13 @@ def warm(times):
 REFUSED = {
     "session.track(model)": "track(<Linear>): give it a name, as in session.track(model=...)",
     "session.track(optimizer)": "give it a name, as in session.track(optimizer=...)",
-    "session.track(model=model)\ntrain(optimizer)": "step 0: an SGD that is not tracked updates parameters",
+    "session.track(model=model)\ntrain(optimizer)": (
+        "step 0: SGD, an optimizer that is not tracked, updates parameters of the tracked 'model': its state "
+        "would be lost when a rank dies; add it to session.track(optimizer=...)"
+    ),
+    "outer = Around(model.parameters())\nsession.track(model=model, optimizer=outer)\ntrain(outer)": (
+        "track it beside the one that holds it: session.track(..., inner=optimizer.base)"
+    ),
     "session.track(optimizer=optimizer)\ntrain(optimizer)": (
         "'optimizer' updates a parameter of shape (2, 4) that no tracked object has"
     ),
@@ -66,6 +80,8 @@ TAKEN = (
     "optimizer.step()\nsession.track(model=model)\ntorch.optim.SGD(model.parameters(), lr=1).step()\ntrain()",
     "session.track(model=model)\ntrain()\nsession.close()\noptimizer.step()",
     "assert session.ddp(model) is model",
+    "outer = Around(model.parameters())\n"
+    "session.track(model=model, optimizer=outer, inner=outer.base)\ntrain(outer)",
     WARM + "warm(2)",
 )
 

@@ -22,6 +22,19 @@ if TYPE_CHECKING:
 PACKAGE = """
 import random
 
+import torch
+
+
+class Memory(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(4))
+        self.at, self.is_full, self._calls = 0, False, 0
+
+    def forward(self):
+        self.rows[self.at] += 1
+        self.at, self.is_full, self._calls = (self.at + 1) % 4, self._calls > 0, self._calls + 1
+
 
 class Environment:
     def __init__(self):
@@ -92,12 +105,17 @@ def numbers():
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder: Path = tmp_path_factory.mktemp("installed") / "site-packages"
+    return installed(tmp_path_factory.mktemp("installed"), "package_of_others")
+
+
+def installed(place: Path, name: str) -> Any:
+    """The package, installed by this name."""
+    folder = place / "site-packages"
     folder.mkdir()
-    (folder / "package_of_others.py").write_text(PACKAGE)
+    (folder / f"{name}.py").write_text(PACKAGE)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        return importlib.import_module("package_of_others")
+        return importlib.import_module(name)
 
 
 def test_objects_of_packages_that_tell_of_their_state_are_named(
@@ -122,6 +140,32 @@ def test_an_object_of_a_package_that_is_tracked_is_not_named(
 ) -> None:
     average = package.Average()
     assert told(caplog, average.update, average=average) == ""
+
+
+def test_what_a_module_of_a_package_counts_beside_its_state_is_named(
+    caplog: pytest.LogCaptureFixture, package: Any
+) -> None:
+    """A queue of embeddings whose place is an attribute: its rows come back, its place does not."""
+    memory = package.Memory()
+
+    def step() -> None:
+        memory()
+
+    said = told(caplog, step, memory=memory)
+    assert "memory.at" in said and "memory.is_full" in said
+    assert "rows" not in said and "_calls" not in said
+
+
+@pytest.mark.parametrize("name", ["torch_averages", "torchrl", "lightning_bolts"])
+def test_a_package_named_like_one_that_is_known_is_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    average = installed(tmp_path, name).Average()
+
+    def step() -> None:
+        average.update()
+
+    assert "average.shadow[0]" in told(caplog, step)
 
 
 def test_what_mappings_of_the_standard_library_hold_is_named(caplog: pytest.LogCaptureFixture) -> None:
