@@ -37,7 +37,7 @@ from holdfast.clean.looks.bits import (
     variable_of,
     which_items,
 )
-from holdfast.clean.looks.guarded import guarded_look
+from holdfast.clean.looks.guarded import guarded_look, tell_unreadable
 from holdfast.clean.looks.naming import shown
 from holdfast.clean.looks.reach import (
     around,
@@ -305,7 +305,11 @@ class ForgottenState:
             found |= self._loaders.positions()
         self._chosen.look()
         for name, value in self._reached(kept, own, beyond):
-            bits = bits_of(value, kept)
+            try:
+                bits = bits_of(value, kept)
+            except Exception as error:  # it has run code of its own
+                tell_unreadable(name, error, self._told)
+                continue
             if bits is None and is_chosen(type(value)):
                 bits = self._chosen.bits_of(value)
             if bits is not None:

@@ -53,7 +53,7 @@ _DEALING = (
     itertools.product,
 )
 """Iterators that hold what they have given last."""
-_TELLING = (Decimal, Fraction, PurePath, Enum, torch.dtype, torch.device)
+_TELLING = (Decimal, Fraction, PurePath, torch.dtype, torch.device)
 """Values that say all of what they are."""
 _CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
 _CACHED = type(functools.cache(len))
@@ -282,6 +282,8 @@ def _of_telling(value: Any) -> Hashable:
     kind = type(value)
     if issubclass(kind, str | bytes):
         return kind.__qualname__, hash(str.__str__(value) if issubclass(kind, str) else bytes(value))
+    if issubclass(kind, Enum):  # its text may be made by code of its own
+        return kind.__qualname__, value._name_, value._value_ if type(value._value_) in PLAIN else None
     numpy: Any = sys.modules.get("numpy")
     if issubclass(kind, (int, float, complex, *_TELLING)) or (numpy and issubclass(kind, numpy.generic)):
         return kind.__qualname__, repr(value)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _REASON_MAX = 300
+_UNREADABLE = "whether the steps change %s cannot be seen, and is not looked for: %s"
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -24,3 +25,10 @@ def guarded_look(unseen: str, ended: Callable[[], object] = bool) -> Iterator[No
     except Exception as error:
         ended()
         log.warning(unseen, raised(error)[:_REASON_MAX])
+
+
+def tell_unreadable(name: str, error: Exception, told: set[str]) -> None:
+    """Tell once that a look has left out one object, because it has raised this. `told`: what was told."""
+    if _UNREADABLE + name not in told:
+        told.add(_UNREADABLE + name)
+        log.warning(_UNREADABLE, name, raised(error)[:_REASON_MAX])

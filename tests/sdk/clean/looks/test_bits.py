@@ -10,6 +10,7 @@ import math
 import random
 import time
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -251,3 +252,46 @@ def test_an_iterator_that_is_at_its_end_is_read(caplog: pytest.LogCaptureFixture
         return [next(each, None) for each in (few, numbers)]
 
     told(caplog, step, steps=16)  # it raises nothing
+
+
+class Event(Enum):
+    """As ignite's: its text is made by code of its own, which fails for what it was not made for."""
+
+    STARTED = "started"
+    ENDED = "ended"
+
+    def __repr__(self) -> str:
+        raise AttributeError(f"no text for {self.name} here")
+
+
+class Closed(int):
+    def __repr__(self) -> str:
+        raise RuntimeError("no text here")
+
+
+def test_which_member_of_an_enumeration_a_value_is_is_named_without_code_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    last, still = [Event.STARTED], Event.STARTED
+
+    def step() -> object:
+        last[0] = Event.ENDED if last[0] is Event.STARTED else Event.STARTED
+        return still
+
+    said = told(caplog, step)
+    assert "last" in said and "still" not in said and "cannot be seen" not in said
+
+
+def test_one_object_that_cannot_be_looked_at_is_left_out_and_the_rest_is_looked_at(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed, losses = Closed(3), [0.0]
+
+    def step() -> object:
+        losses[0] += 1.0
+        return closed
+
+    said = told(caplog, step).splitlines()
+    (unseen,) = [each for each in said if "cannot be seen" in each]
+    assert unseen.startswith("whether the steps change closed cannot be seen") and "no text here" in unseen
+    assert [each for each in said if "what is not tracked: losses[0]" in each]
