@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from holdfast.clean import loop_locals, running
+from holdfast.clean.looks import words
 from holdfast.clean.looks.bits import (
     ChosenObjects,
     FirstLooks,
@@ -39,6 +40,7 @@ from holdfast.clean.looks.bits import (
 )
 from holdfast.clean.looks.guarded import guarded_look, tell_unreadable
 from holdfast.clean.looks.naming import shown
+from holdfast.clean.looks.others import metric_states
 from holdfast.clean.looks.reach import (
     around,
     hooks_of,
@@ -61,49 +63,6 @@ if TYPE_CHECKING:
 
 _FIRST = 3
 """A look comes after each of the first steps, and then after twice as many steps each time."""
-_CHANGED = (
-    "the steps change what is not tracked: %s%s. If later steps depend on it, the training comes out "
-    "differently when a rank dies: a replacement begins with it anew, and a step that runs again changes it "
-    "twice. Track a random generator, or an object with state_dict and load_state_dict"
-)
-_LOCAL = (
-    "%s, line %d: %r changes from step to step and is not tracked. If later steps depend on it, the training "
-    "comes out differently when a rank dies: the function begins with it anew. Put it in an object with "
-    "state_dict and load_state_dict, and %s"
-)
-_ANEW = (
-    "%s, line %d: %s begins anew when the function is called again after a failure, while the steps go on "
-    "where they were. If the steps depend on it, the training comes out differently when a rank dies. Use "
-    "the number of the step, and for data session.loader, session.sampler or session.sample_indices"
-)
-_BROKEN = (
-    "a step broke off, and what is not tracked is not as it was: %s%s. It runs again with that in this "
-    "process, and without in one that replaces a dead rank. If it depends on it, the training comes out "
-    "differently. Set it anew where a step begins (a list that is emptied where it ends is still full), or "
-    "track it"
-)
-_ONCE = (
-    "the first step sets what is not tracked: %s%s. A process that replaces a dead rank sets it in its own "
-    "first step. If that comes from the data or the loss of the step, the training comes out differently: "
-    "track it, or make it before the steps. If it is the same each time (a table), there is nothing to do"
-)
-_COPIED = (
-    "the steps change %s%s, of which the workers of session.loader have copies. Those that run do not see "
-    "it, and those that begin after a failure do, so samples come out differently when a rank dies. Fetch "
-    "without workers (num_workers=0) and track it; or change the batch in the step, or take another data set "
-    "with its own loader and seed from that step on"
-)
-_GROWN = (
-    "the steps, or what comes before them, give tracked modules tensors that they did not have: %s%s. A "
-    "process that replaces a dead rank does not have them and cannot take the state. Make them before "
-    "session.track (prune.identity, register_parametrization), and let the steps change their values only"
-)
-_RESHAPED = (
-    "the steps give tracked modules tensors of another shape: %s%s. A process that replaces a dead rank has "
-    "them as the script makes them and cannot take the state. Make them with their full size before "
-    "session.track, and keep in a buffer how much of it is used"
-)
-_UNSEEN = "what the steps change and is not tracked cannot be seen, and changes are not looked for: %s"
 log = logging.getLogger("holdfast.sdk")
 
 
@@ -140,6 +99,7 @@ class ForgottenState:
         self._tensors: dict[str, torch.Size] = {}  # what the tracked modules have: shapes by name
         self._local: dict[str, weakref.ref[Any]] = {}  # the function's own variables at the newest look
         self._own: dict[str, weakref.ref[Any] | None] = {}  # all of them that it has seen
+        self._parts_of: set[str] = set()  # what names of parts of tracked modules begin with
         self.over = False
         """Whether a look has failed: there are no more."""
 
@@ -173,8 +133,8 @@ class ForgottenState:
             for where, each in self._unkept():
                 if each.name not in self._told:
                     self._told.add(each.name)
-                    text, words = (_ANEW, ()) if each.again else (_LOCAL, (self.keep,))
-                    log.warning(text, where, each.line, each.name, *words)
+                    text, more = (words.ANEW, ()) if each.again else (words.LOCAL, (self.keep,))
+                    log.warning(text, where, each.line, each.name, *more)
 
     def _unkept(self) -> Iterator[tuple[str, loop_locals.UnkeptLocal]]:
         """What the functions that lead to the loop keep in their variables: each with its function's name.
@@ -214,8 +174,8 @@ class ForgottenState:
         names = changed(before or {}, self._newest)
         since, self._clocks = self._clocks, clocks()
         moved = [name for name in (*early, *names) if not is_time(self._newest.get(name), since)]
-        self._tell(moved, _CHANGED if tells else "")
-        self._tell(once, _ONCE if tells else "")
+        self._tell(moved, words.CHANGED if tells else "")
+        self._tell(once, words.ONCE if tells else "")
         if tells:
             self._tell_grown(_tensors(self._tracked))
 
@@ -227,7 +187,9 @@ class ForgottenState:
         with self.guarded():
             look = self._look(own, beyond=False)
             left = [name for name in changed(self._newest, look) if not is_time(look[name], self._clocks)]
-            self._tell([name for name in left if variable_of(name) not in self._own.keys() - own], _BROKEN)
+            self._tell(
+                [name for name in left if variable_of(name) not in self._own.keys() - own], words.BROKEN
+            )
 
     def lasting(self) -> dict[str, Hashable]:
         """A look at what lasts from one call of the function to the next."""
@@ -271,18 +233,18 @@ class ForgottenState:
 
     def guarded(self) -> AbstractContextManager[None]:
         """Look at objects of the script: what they raise is told and ends all looks, but no step."""
-        return guarded_look(_UNSEEN, self._end)
+        return guarded_look(words.UNSEEN, self._end)
 
     def _end(self) -> None:
         self.over = True
 
     def _tell_grown(self, now: dict[str, torch.Size]) -> None:
         if grown := sorted(now.keys() - self._tensors.keys()):
-            log.warning(_GROWN, *shown(grown))
+            log.warning(words.GROWN, *shown(grown))
         other = {name for name, shape in self._tensors.items() if now.get(name, shape) != shape}
         if new := sorted(other - self._told):
             self._told.update(new)
-            log.warning(_RESHAPED, *shown(new))
+            log.warning(words.RESHAPED, *shown(new))
         self._tensors |= now
 
     def values(self) -> list[tuple[str, Any]]:
@@ -304,7 +266,10 @@ class ForgottenState:
         if self.things is not None:
             found |= self._loaders.positions()
         self._chosen.look()
+        tracked = {id(each) for each in self._tracked.modules}
         for name, value in self._reached(kept, own, beyond):
+            if id(value) in tracked:
+                self._parts_of.add(f"{name}.")
             try:
                 bits = bits_of(value, kept)
             except Exception as error:  # it has run code of its own
@@ -321,6 +286,7 @@ class ForgottenState:
     ) -> Iterator[tuple[str, Any]]:
         things = self.things() if self.things is not None else []
         held = [*with_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
+        held += metric_states(self._tracked.modules)
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         shared: dict[str, Any] = {}
         if self.things is not None:
@@ -350,8 +316,9 @@ class ForgottenState:
         new = list({root_of(name): name for name in names if root_of(name) not in self._told}.values())
         self._told.update(map(root_of, new))
         copied = [name for name in new if variable_of(name) in self._copied()]
-        rest = [name for name in new if name not in copied]
-        for which, said in ((copied, text and _COPIED), (rest, text)):
+        left_out = [name for name in new if text == words.CHANGED and name.startswith((*self._parts_of,))]
+        rest = [name for name in new if name not in (*copied, *left_out)]
+        for which, said in ((copied, text and words.COPIED), (left_out, words.LEFT_OUT), (rest, text)):
             if which and said:
                 log.warning(said, *shown(which))
 

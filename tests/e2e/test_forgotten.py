@@ -83,7 +83,7 @@ assert draw(**rngs, own=own) == wanted, "other random numbers"
 def test_a_number_in_an_attribute_is_named_and_found_when_the_ranks_differ() -> None:
     with submitted(*FLAGS, script=COUNTING) as job:
         assert job.end() == 1
-        assert "the steps change what is not tracked: model.calls" in job.output
+        assert "the state_dict of tracked modules leaves out: model.calls" in job.output
         assert "tracked state differs between ranks, after step" in job.told
         assert "script keeps and does not track" in job.told
 

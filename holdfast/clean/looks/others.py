@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from holdfast.state import randomness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
@@ -79,6 +79,14 @@ def _of_package(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     for key, item in list(own.items()) if type(own) is dict else ():
         if _tells(kind) or randomness.is_generator(item):
             yield f"{name}.{key}", item
+
+
+def metric_states(modules: Iterable[Any]) -> Iterator[Any]:
+    """What metrics of torchmetrics among these modules put into their state_dict."""
+    for part in (part for module in modules for part in module.modules()):
+        for key, is_kept in getattr(part, "_persistent", {}).items():
+            if is_kept:
+                yield getattr(part, key, None)
 
 
 def has_numbers(kind: Any) -> bool:

@@ -152,7 +152,8 @@ def test_what_a_module_of_a_package_counts_beside_its_state_is_named(
         memory()
 
     said = told(caplog, step, memory=memory)
-    assert "memory.at" in said and "memory.is_full" in said
+    assert "the state_dict of tracked modules leaves out: memory.at" in said and "memory.is_full" in said
+    assert "what is not tracked" not in said
     assert "rows" not in said and "_calls" not in said
 
 
