@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 RECORDED = """
 import sys
+import time
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
@@ -25,7 +26,11 @@ flight_recorder.enable()
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}", rank=0, world_size=1)
 for _ in range(3):
     dist.all_reduce(torch.ones(2))
-print(c10d._dump_fr_trace_json(False, True).decode())
+late = time.monotonic() + 60
+while '"last_completed_collective":"3"' not in (shown := c10d._dump_fr_trace_json(False, True).decode()):
+    assert time.monotonic() < late, shown
+    time.sleep(0.01)  # gloo's thread notes the end after all_reduce has returned
+print(shown)
 dist.destroy_process_group()
 """
 
