@@ -171,7 +171,7 @@ def test_a_planned_change_is_called_one() -> None:
         ("", ""),
         ("a node is away", "a node is away"),
         ("it raised:\nTraceback\n  more", "it raised: ..."),
-        ("x" * 100 + "y" * 100, "x" * 67 + " ... " + "y" * 67),
+        ("x" * 100 + "y" * 100, "x" * 67 + " ... " + "y" * 68),
     ],
 )
 def test_a_reason_in_a_table_is_one_line_and_short(text: str, shown: str) -> None:
