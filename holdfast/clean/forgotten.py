@@ -286,7 +286,8 @@ class ForgottenState:
     ) -> Iterator[tuple[str, Any]]:
         things = self.things() if self.things is not None else []
         held = [*with_held([*self._tracked.small.values(), *self._placed()]), *_options(self._tracked)]
-        held += metric_states(self._tracked.modules)
+        parts = (part for module in self._tracked.modules for part in module.modules())
+        held += (value for part in parts for _, value, is_kept in metric_states(part) if is_kept)
         skipped = {id(each) for each in (*randomness.seeded(), *held, *things)}
         shared: dict[str, Any] = {}
         if self.things is not None:

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from holdfast.state import randomness
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 """Types of values that are told by themselves: not objects that could be changed."""
@@ -81,12 +81,12 @@ def _of_package(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield f"{name}.{key}", item
 
 
-def metric_states(modules: Iterable[Any]) -> Iterator[Any]:
-    """What metrics of torchmetrics among these modules put into their state_dict."""
-    for part in (part for module in modules for part in module.modules()):
-        for key, is_kept in getattr(part, "_persistent", {}).items():
-            if is_kept:
-                yield getattr(part, key, None)
+def metric_states(module: Any) -> Iterator[tuple[str, Any, bool]]:
+    """What a metric of torchmetrics adds up: names, values, and whether its state_dict has them. A module
+    that is none has nothing of that."""
+    states, persistent = (vars(module).get(name) for name in ("_defaults", "_persistent"))
+    for name in states if isinstance(states, dict) else ():
+        yield name, getattr(module, name, None), isinstance(persistent, dict) and bool(persistent.get(name))
 
 
 def has_numbers(kind: Any) -> bool:

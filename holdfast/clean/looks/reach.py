@@ -329,8 +329,7 @@ def _of_class(name: str, kind: type[Any]) -> Iterator[tuple[str, Any]]:
 def _of_module(name: str, module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     for container in (module._parameters, module._buffers, module._modules):
         yield from ((f"{name}.{key}", value) for key, value in container.items())
-    for key in getattr(module, "_defaults", ()):  # what a metric of torchmetrics adds up
-        yield f"{name}.{key}", getattr(module, key, None)
+    yield from ((f"{name}.{key}", value) for key, value, _ in others.metric_states(module))
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_hooks)
     yield from ((f"{name}.hook", hook) for each in hooks for hook in each.values())
     if is_scripts(type(module).__module__):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 from tests.sdk.clean.looks.counted import Mixer
 from tests.sdk.clean.test_forgotten import told
@@ -155,6 +156,21 @@ def test_what_a_module_of_a_package_counts_beside_its_state_is_named(
     assert "the state_dict of tracked modules leaves out: memory.at" in said and "memory.is_full" in said
     assert "what is not tracked" not in said
     assert "rows" not in said and "_calls" not in said
+
+
+def test_a_module_whose_attributes_are_called_like_a_metrics_is_looked_at(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = torch.nn.Linear(1, 1)
+    model._persistent, model._defaults, model.calls = True, 3, 0  # type: ignore[assignment]
+
+    def step() -> None:
+        model.calls += 1  # type: ignore[operator]
+
+    said = told(caplog, step, model=model)
+    assert (
+        "the state_dict of tracked modules leaves out: model.calls" in said and "cannot be seen" not in said
+    )
 
 
 @pytest.mark.parametrize("name", ["torch_averages", "torchrl", "lightning_bolts"])
