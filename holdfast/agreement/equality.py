@@ -157,7 +157,7 @@ class Equality:
             if state.spacing.due(state.completed):
                 self._gather_with_turns([])
             return None
-        if self._first and state.world_size > 1:
+        if self._first:
             self._beginnings.compare()
         self._first = False
         if self._check.on:

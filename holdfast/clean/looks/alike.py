@@ -64,7 +64,7 @@ def says_all(value: Any) -> bool:
 
 def _which(value: Any) -> str:
     """Which function, class or choice this is; of another object, of which class it is. No code of the
-    object's own is run."""
+    object's own is run, but for the text of a choice."""
     kind = type(value)
     if issubclass(kind, _CHOICES):
         return str(value)
