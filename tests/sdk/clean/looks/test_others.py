@@ -165,7 +165,7 @@ def test_a_module_whose_attributes_are_called_like_a_metrics_is_looked_at(
     model._persistent, model._defaults, model.calls = True, 3, 0  # type: ignore[assignment]
 
     def step() -> None:
-        model.calls += 1  # type: ignore[operator]
+        model.calls += 1  # type: ignore[assignment, operator]
 
     said = told(caplog, step, model=model)
     assert (
